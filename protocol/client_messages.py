@@ -1,0 +1,145 @@
+"""Messages of the client lane: ROUTER of a supervisor, DEALER of a terminal (`run`, `ps`, `cancel`, ...).
+
+A client proves itself with its first message, ClientHello; everything before it is dropped. The client that
+started the supervisor inherited its token; any other gets one over the door (see supervisor/door.py).
+"""
+
+from typing import Literal
+
+import msgspec
+
+from haltline.protocol.conversation import Item
+from haltline.protocol.events import CancelReceipt
+from haltline.protocol.ids import PROTOCOL_VERSION, CallId, SessionId
+from haltline.protocol.kinds import ApprovalAnswer, CancelBy
+from haltline.protocol.lines import Line
+from haltline.protocol.settings import SessionSettings
+
+
+class ClientMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    v: int = PROTOCOL_VERSION
+
+
+class ClientHello(ClientMessage, tag="client_hello", kw_only=True):
+    """Client -> supervisor. Answered by Welcome or Refused."""
+
+    token: bytes
+    command: str
+    pid: int = 0
+
+
+class Welcome(ClientMessage, tag="welcome", kw_only=True):
+    """Supervisor -> client."""
+
+    supervisor_pid: int
+
+
+class OpenSession(ClientMessage, tag="open_session", kw_only=True):
+    """Client -> supervisor; the client becomes the session's owner: its loss is a cancel (by lost_client).
+    Answered by SessionOpened, or Refused; workers start at once."""
+
+    settings: SessionSettings
+    items: tuple[Item, ...] = ()
+    """History of a resumed session."""
+    embedded_gateway: bool = False
+    """True: the supervisor runs the scripted gateway beside the session; `settings.base_url` is then its own."""
+
+
+class SessionOpened(ClientMessage, tag="session_opened", kw_only=True):
+    session_id: SessionId
+
+
+class Prompt(ClientMessage, tag="prompt", kw_only=True):
+    """Client -> supervisor: starts a run. Refused while one is going on."""
+
+    session_id: SessionId
+    text: str
+
+
+class Shown(ClientMessage, tag="shown", kw_only=True):
+    """Supervisor -> owner of the session: one recorded event. Deltas to a slow client are merged; events never dropped."""
+
+    line: Line
+
+
+class CancelRequest(ClientMessage, tag="cancel_request", kw_only=True):
+    """Client -> supervisor. session_id None: all sessions of this supervisor. Repeated by the owner during the
+    stop: no grace left. A client that is not the owner gets a Receipt when the stop is done."""
+
+    session_id: SessionId | None
+    by: CancelBy
+    exit_code: int = 130
+    """143 where the cause was SIGTERM."""
+
+
+class KillRequest(ClientMessage, tag="kill_request", kw_only=True):
+    """Client -> supervisor: the hard stop of a session (worker None) or of one worker of it. Answered by Receipt."""
+
+    session_id: SessionId | None
+    worker: Literal["llm", "tool"] | None = None
+
+
+class Receipt(ClientMessage, tag="receipt", kw_only=True):
+    """Supervisor -> client that asked: one per session concerned, `last` on the final one."""
+
+    session_id: SessionId | None
+    already_stopped: bool = False
+    cancel: CancelReceipt | None = None
+    last: bool = True
+
+
+class Answer(ClientMessage, tag="answer", kw_only=True):
+    """Client -> supervisor: a person answered an approval question."""
+
+    session_id: SessionId
+    call_id: CallId
+    answer: ApprovalAnswer
+    words: str = ""
+
+
+class ListRequest(ClientMessage, tag="list_request", kw_only=True):
+    """Client -> supervisor. Answered by Listing at once, whatever the sessions do."""
+
+
+class PsRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One session or one worker, as `ps` shows it."""
+
+    id: str
+    role: Literal["session", "llm", "tool"]
+    pid: int
+    state: Literal["starting", "running", "waiting", "stalled", "backoff", "cancelling", "idle", "exited"]
+    turn: int
+    age_s: float
+    cpu_ms: int
+    memory_kib: int
+    heartbeat_age_s: float | None
+    tool: str | None
+    """The call that runs, `name head-of-arguments`."""
+
+
+class Listing(ClientMessage, tag="listing", kw_only=True):
+    rows: tuple[PsRow, ...]
+
+
+class CloseSession(ClientMessage, tag="close_session", kw_only=True):
+    """Client -> supervisor: no further prompt will come; what still runs is cancelled, workers leave.
+    When the last session of a supervisor that `run` or `chat` started is closed, the supervisor ends."""
+
+    session_id: SessionId
+
+
+class SessionClosed(ClientMessage, tag="session_closed", kw_only=True):
+    session_id: SessionId
+
+
+class Refused(ClientMessage, tag="refused", kw_only=True):
+    """Supervisor -> client: the request was not carried out, and why, in words for the user."""
+
+    words: str
+    known: tuple[SessionId, ...] = ()
+
+
+ToSupervisor = (
+    ClientHello | OpenSession | Prompt | CancelRequest | KillRequest | Answer | ListRequest | CloseSession
+)
+ToClient = Welcome | SessionOpened | Shown | Receipt | Listing | SessionClosed | Refused

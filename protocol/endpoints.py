@@ -1,0 +1,58 @@
+"""Where the sockets of a supervisor and the files of a user lie. Pure: the environment is handed in."""
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+from haltline.protocol.errors import ConfigurationProblem
+
+SOCKET_PATH_BYTES = 100
+"""sun_path holds 107 bytes on Linux, 103 on macOS; the rest is room for a suffix."""
+
+
+class Places:
+    """Folders of a user. `home` (HALTLINE_HOME) puts all three under one folder."""
+
+    def __init__(self, env: Mapping[str, str], uid: int) -> None:
+        home = env.get("HALTLINE_HOME")
+        user_home = env.get("HOME", "/")
+        if home:
+            self.state = f"{home}/state"
+            self.runtime = f"{home}/run"
+            self.config = f"{home}/config.toml"
+            return
+        self.state = f"{env.get('XDG_STATE_HOME') or user_home + '/.local/state'}/haltline"
+        self.config = f"{env.get('XDG_CONFIG_HOME') or user_home + '/.config'}/haltline/config.toml"
+        runtime = env.get("XDG_RUNTIME_DIR")
+        self.runtime = f"{runtime}/haltline" if runtime else f"{env.get('TMPDIR') or '/tmp'}/haltline-{uid}"
+        if len(self.runtime) > SOCKET_PATH_BYTES - 40:  # room for /ID/broadcast (R81: a TMPDIR of 120 characters)
+            self.runtime = f"/tmp/haltline-{uid}"
+
+    @property
+    def journal(self) -> str:
+        return f"{self.state}/journal.db"
+
+    @property
+    def logs(self) -> str:
+        return f"{self.state}/logs"
+
+
+class Endpoints:
+    """The four sockets of one supervisor, in its private folder (mode 0700)."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.mailbox = f"{folder}/mailbox"
+        self.broadcast = f"{folder}/broadcast"
+        self.clients = f"{folder}/clients"
+        self.door = f"{folder}/door"
+        longest = max(len(path.encode()) for path in (self.mailbox, self.broadcast, self.clients, self.door))
+        if longest > SOCKET_PATH_BYTES:
+            raise ConfigurationProblem(
+                f"socket path of {longest} bytes in {PurePosixPath(folder)}; at most {SOCKET_PATH_BYTES} fit: "
+                "set HALTLINE_HOME or XDG_RUNTIME_DIR to a shorter folder"
+            )
+
+
+def ipc(path: str) -> str:
+    """The ZeroMQ address of a socket file."""
+    return f"ipc://{path}"

@@ -1,0 +1,1 @@
+"""Does: the LLM worker streams from the gateway, the tool worker runs tools. Neither decides."""

@@ -1,0 +1,1 @@
+"""The LLM worker: one HTTP stream at a time, read as bytes, reported as messages."""
