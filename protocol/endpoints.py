@@ -1,12 +1,19 @@
-"""Where the sockets of a supervisor and the files of a user lie. Pure: the environment is handed in."""
+"""Where the sockets of a supervisor and the files of a user lie. Pure: the environment is handed in.
 
-from collections.abc import Mapping
-from pathlib import PurePosixPath
+Imported by the launcher before anything else, so it imports next to nothing."""
+
+from __future__ import annotations
 
 from haltline.protocol.errors import ConfigurationProblem
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 SOCKET_PATH_BYTES = 100
 """sun_path holds 107 bytes on Linux, 103 on macOS; the rest is room for a suffix."""
+
+_NAMES_BYTES = len("/12345678/broadcast")
 
 
 class Places:
@@ -14,7 +21,7 @@ class Places:
 
     def __init__(self, env: Mapping[str, str], uid: int) -> None:
         home = env.get("HALTLINE_HOME")
-        user_home = env.get("HOME", "/")
+        user_home = env.get("HOME") or "/"
         if home:
             self.state = f"{home}/state"
             self.runtime = f"{home}/run"
@@ -24,7 +31,7 @@ class Places:
         self.config = f"{env.get('XDG_CONFIG_HOME') or user_home + '/.config'}/haltline/config.toml"
         runtime = env.get("XDG_RUNTIME_DIR")
         self.runtime = f"{runtime}/haltline" if runtime else f"{env.get('TMPDIR') or '/tmp'}/haltline-{uid}"
-        if len(self.runtime) > SOCKET_PATH_BYTES - 40:  # room for /ID/broadcast (R81: a TMPDIR of 120 characters)
+        if len(self.runtime.encode()) + _NAMES_BYTES > SOCKET_PATH_BYTES:  # R81: a TMPDIR of 120 characters
             self.runtime = f"/tmp/haltline-{uid}"
 
     @property
@@ -45,10 +52,10 @@ class Endpoints:
         self.broadcast = f"{folder}/broadcast"
         self.clients = f"{folder}/clients"
         self.door = f"{folder}/door"
-        longest = max(len(path.encode()) for path in (self.mailbox, self.broadcast, self.clients, self.door))
+        longest = len(self.broadcast.encode())
         if longest > SOCKET_PATH_BYTES:
             raise ConfigurationProblem(
-                f"socket path of {longest} bytes in {PurePosixPath(folder)}; at most {SOCKET_PATH_BYTES} fit: "
+                f"socket path of {longest} bytes in {folder}; at most {SOCKET_PATH_BYTES} fit: "
                 "set HALTLINE_HOME or XDG_RUNTIME_DIR to a shorter folder"
             )
 
