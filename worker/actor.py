@@ -30,9 +30,9 @@ import msgspec
 import zmq
 
 from haltline.protocol import codec
+from haltline.protocol.boot import WorkerBoot
 from haltline.protocol.endpoints import ipc
 from haltline.protocol.errors import Undecodable
-from haltline.protocol.ids import Role, SessionId, WorkerId
 from haltline.protocol.messages import (
     HEARTBEAT_S,
     Cancel,
@@ -64,24 +64,6 @@ EXIT_OK = 0
 EXIT_BUG = 1
 
 log = logging.getLogger(__name__)
-
-
-class WorkerBoot(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker is born with. It comes over inherited memory or a pipe, never by variable or argument."""
-
-    role: Role
-    session_id: SessionId
-    worker_id: WorkerId
-    token: bytes
-    """One-time proof, 16 bytes (messages.Hello)."""
-    mailbox: str
-    """Path of the supervisor's ROUTER socket."""
-    broadcast: str
-    """Path of the supervisor's XPUB socket."""
-    supervisor_pidfd: int | None
-    """Inherited; readable once the supervisor is dead. A pipe whose write end it alone holds serves as well."""
-    zygote_pidfd: int | None
-    """Inherited. The death of the zygote ends no worker; who must know of it (as subreaper) can watch this."""
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):

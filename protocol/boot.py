@@ -1,0 +1,21 @@
+"""What a worker is born with: handed to the fork as bytes, never by variable, argument or file."""
+
+import msgspec
+
+from haltline.protocol.ids import Role, SessionId, WorkerId
+
+
+class WorkerBoot(msgspec.Struct, frozen=True, kw_only=True):
+    role: Role
+    session_id: SessionId
+    worker_id: WorkerId
+    token: bytes
+    """One-time proof, 16 bytes (messages.Hello)."""
+    mailbox: str
+    """Path of the supervisor's ROUTER socket."""
+    broadcast: str
+    """Path of the supervisor's XPUB socket."""
+    supervisor_pidfd: int | None
+    """Inherited; readable once the supervisor is dead. A pipe whose write end it alone holds serves as well."""
+    zygote_pidfd: int | None
+    """Inherited. The death of the zygote ends no worker; who must know of it (as subreaper) can watch this."""
