@@ -20,7 +20,7 @@ class ClientMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     v: int = PROTOCOL_VERSION
 
 
-class ClientHello(ClientMessage, tag="client_hello", kw_only=True):
+class ClientHello(ClientMessage, tag="client_hello", frozen=True, kw_only=True):
     """Client -> supervisor. Answered by Welcome or Refused."""
 
     token: bytes
@@ -28,13 +28,13 @@ class ClientHello(ClientMessage, tag="client_hello", kw_only=True):
     pid: int = 0
 
 
-class Welcome(ClientMessage, tag="welcome", kw_only=True):
+class Welcome(ClientMessage, tag="welcome", frozen=True, kw_only=True):
     """Supervisor -> client."""
 
     supervisor_pid: int
 
 
-class OpenSession(ClientMessage, tag="open_session", kw_only=True):
+class OpenSession(ClientMessage, tag="open_session", frozen=True, kw_only=True):
     """Client -> supervisor; the client becomes the session's owner: its loss is a cancel (by lost_client).
     Answered by SessionOpened, or Refused; workers start at once."""
 
@@ -45,24 +45,24 @@ class OpenSession(ClientMessage, tag="open_session", kw_only=True):
     """True: the supervisor runs the scripted gateway beside the session; `settings.base_url` is then its own."""
 
 
-class SessionOpened(ClientMessage, tag="session_opened", kw_only=True):
+class SessionOpened(ClientMessage, tag="session_opened", frozen=True, kw_only=True):
     session_id: SessionId
 
 
-class Prompt(ClientMessage, tag="prompt", kw_only=True):
+class Prompt(ClientMessage, tag="prompt", frozen=True, kw_only=True):
     """Client -> supervisor: starts a run. Refused while one is going on."""
 
     session_id: SessionId
     text: str
 
 
-class Shown(ClientMessage, tag="shown", kw_only=True):
+class Shown(ClientMessage, tag="shown", frozen=True, kw_only=True):
     """Supervisor -> owner of the session: one recorded event. Deltas to a slow client are merged; events never dropped."""
 
     line: Line
 
 
-class CancelRequest(ClientMessage, tag="cancel_request", kw_only=True):
+class CancelRequest(ClientMessage, tag="cancel_request", frozen=True, kw_only=True):
     """Client -> supervisor. session_id None: all sessions of this supervisor. Repeated by the owner during the
     stop: no grace left. A client that is not the owner gets a Receipt when the stop is done."""
 
@@ -72,14 +72,14 @@ class CancelRequest(ClientMessage, tag="cancel_request", kw_only=True):
     """143 where the cause was SIGTERM."""
 
 
-class KillRequest(ClientMessage, tag="kill_request", kw_only=True):
+class KillRequest(ClientMessage, tag="kill_request", frozen=True, kw_only=True):
     """Client -> supervisor: the hard stop of a session (worker None) or of one worker of it. Answered by Receipt."""
 
     session_id: SessionId | None
     worker: Literal["llm", "tool"] | None = None
 
 
-class Receipt(ClientMessage, tag="receipt", kw_only=True):
+class Receipt(ClientMessage, tag="receipt", frozen=True, kw_only=True):
     """Supervisor -> client that asked: one per session concerned, `last` on the final one."""
 
     session_id: SessionId | None
@@ -88,7 +88,7 @@ class Receipt(ClientMessage, tag="receipt", kw_only=True):
     last: bool = True
 
 
-class Answer(ClientMessage, tag="answer", kw_only=True):
+class Answer(ClientMessage, tag="answer", frozen=True, kw_only=True):
     """Client -> supervisor: a person answered an approval question."""
 
     session_id: SessionId
@@ -97,7 +97,7 @@ class Answer(ClientMessage, tag="answer", kw_only=True):
     words: str = ""
 
 
-class ListRequest(ClientMessage, tag="list_request", kw_only=True):
+class ListRequest(ClientMessage, tag="list_request", frozen=True, kw_only=True):
     """Client -> supervisor. Answered by Listing at once, whatever the sessions do."""
 
 
@@ -117,29 +117,27 @@ class PsRow(msgspec.Struct, frozen=True, kw_only=True):
     """The call that runs, `name head-of-arguments`."""
 
 
-class Listing(ClientMessage, tag="listing", kw_only=True):
+class Listing(ClientMessage, tag="listing", frozen=True, kw_only=True):
     rows: tuple[PsRow, ...]
 
 
-class CloseSession(ClientMessage, tag="close_session", kw_only=True):
+class CloseSession(ClientMessage, tag="close_session", frozen=True, kw_only=True):
     """Client -> supervisor: no further prompt will come; what still runs is cancelled, workers leave.
     When the last session of a supervisor that `run` or `chat` started is closed, the supervisor ends."""
 
     session_id: SessionId
 
 
-class SessionClosed(ClientMessage, tag="session_closed", kw_only=True):
+class SessionClosed(ClientMessage, tag="session_closed", frozen=True, kw_only=True):
     session_id: SessionId
 
 
-class Refused(ClientMessage, tag="refused", kw_only=True):
+class Refused(ClientMessage, tag="refused", frozen=True, kw_only=True):
     """Supervisor -> client: the request was not carried out, and why, in words for the user."""
 
     words: str
     known: tuple[SessionId, ...] = ()
 
 
-ToSupervisor = (
-    ClientHello | OpenSession | Prompt | CancelRequest | KillRequest | Answer | ListRequest | CloseSession
-)
+ToSupervisor = ClientHello | OpenSession | Prompt | CancelRequest | KillRequest | Answer | ListRequest | CloseSession
 ToClient = Welcome | SessionOpened | Shown | Receipt | Listing | SessionClosed | Refused

@@ -17,7 +17,7 @@ class Codec(Generic[T]):
     """Encoder and decoder of one direction of one lane."""
 
     def __init__(self, union: object, lane: str) -> None:
-        self._decoder: msgspec.msgpack.Decoder[T] = msgspec.msgpack.Decoder(union)  # type: ignore[arg-type]
+        self._decoder: msgspec.msgpack.Decoder[T] = msgspec.msgpack.Decoder(union)
         self._encoder = msgspec.msgpack.Encoder()
         self._lane = lane
 

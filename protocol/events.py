@@ -32,7 +32,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     """Base of all public events."""
 
 
-class Init(Event, tag="init", kw_only=True):
+class Init(Event, tag="init", frozen=True, kw_only=True):
     """First line of a session."""
 
     model: str
@@ -45,7 +45,7 @@ class Init(Event, tag="init", kw_only=True):
     version: str
 
 
-class Message(Event, tag="message", kw_only=True):
+class Message(Event, tag="message", frozen=True, kw_only=True):
     """User: the prompt once, delta false. Assistant: deltas, then the whole once with delta false."""
 
     role: Literal["user", "assistant"]
@@ -54,14 +54,14 @@ class Message(Event, tag="message", kw_only=True):
     partial: bool = False
 
 
-class Reasoning(Event, tag="reasoning", kw_only=True):
+class Reasoning(Event, tag="reasoning", frozen=True, kw_only=True):
     text: str
     delta: bool = False
     partial: bool = False
     role: Literal["assistant"] = "assistant"
 
 
-class ToolUse(Event, tag="tool_use", kw_only=True):
+class ToolUse(Event, tag="tool_use", frozen=True, kw_only=True):
     """Once per call, after the response ended, well or by length."""
 
     call_id: CallId
@@ -69,14 +69,14 @@ class ToolUse(Event, tag="tool_use", kw_only=True):
     arguments_raw: str
 
 
-class ToolStart(Event, tag="tool_start", kw_only=True):
+class ToolStart(Event, tag="tool_start", frozen=True, kw_only=True):
     """Only when it really starts."""
 
     call_id: CallId
     pid: int
 
 
-class ToolResult(Event, tag="tool_result", kw_only=True):
+class ToolResult(Event, tag="tool_result", frozen=True, kw_only=True):
     """Exactly one per tool_use, before the next request or `result`. `ok` only for done with exit code 0."""
 
     call_id: CallId
@@ -88,7 +88,7 @@ class ToolResult(Event, tag="tool_result", kw_only=True):
     ms: int
 
 
-class Error(Event, tag="error", kw_only=True):
+class Error(Event, tag="error", frozen=True, kw_only=True):
     """One per failed attempt. A cancel is no error."""
 
     kind: Kind
@@ -101,7 +101,7 @@ class Error(Event, tag="error", kw_only=True):
     handling: Handling
 
 
-class Retry(Event, tag="retry", kw_only=True):
+class Retry(Event, tag="retry", frozen=True, kw_only=True):
     """After its error: `attempt` is the one that follows, `of` the attempts allowed in all."""
 
     attempt: int
@@ -111,32 +111,32 @@ class Retry(Event, tag="retry", kw_only=True):
     message: str
 
 
-class Compaction(Event, tag="compaction", kw_only=True):
+class Compaction(Event, tag="compaction", frozen=True, kw_only=True):
     trigger: str
     before_tokens: int
     after_tokens: int
     ok: bool
 
 
-class Continuation(Event, tag="continuation", kw_only=True):
+class Continuation(Event, tag="continuation", frozen=True, kw_only=True):
     count: int
     of: int
 
 
-class Loop(Event, tag="loop", kw_only=True):
+class Loop(Event, tag="loop", frozen=True, kw_only=True):
     detector: Detector
     count: int
     action: Literal["feedback", "ask", "deduct", "stop"]
 
 
-class Budget(Event, tag="budget", kw_only=True):
+class Budget(Event, tag="budget", frozen=True, kw_only=True):
     which: LimitName
     used: float
     allowed: float
     level: Literal["warning", "tripped"]
 
 
-class Approval(Event, tag="approval", kw_only=True):
+class Approval(Event, tag="approval", frozen=True, kw_only=True):
     """A question (`answer` null) and later its answer (same call_id, `answer` and `by` set)."""
 
     call_id: CallId
@@ -145,7 +145,7 @@ class Approval(Event, tag="approval", kw_only=True):
     by: str | None = None
 
 
-class Worker(Event, tag="worker", kw_only=True):
+class Worker(Event, tag="worker", frozen=True, kw_only=True):
     role: Role
     pid: int | None
     state: Literal["starting", "ready", "stalled", "killed", "exited", "replaced"]
@@ -153,7 +153,7 @@ class Worker(Event, tag="worker", kw_only=True):
     silent_ms: int | None = None
 
 
-class CancelStep(Event, tag="cancel", kw_only=True):
+class CancelStep(Event, tag="cancel", frozen=True, kw_only=True):
     """`requested` {by}; then per worker `acknowledged` and `done`."""
 
     phase: Literal["requested", "acknowledged", "done"]
@@ -203,7 +203,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     drift: int = 0
 
 
-class Result(Event, tag="result", kw_only=True):
+class Result(Event, tag="result", frozen=True, kw_only=True):
     """Last line of a run."""
 
     reason: Reason

@@ -38,7 +38,9 @@ _BY_KIND: Final[dict[Kind, int]] = {
 }
 
 
-def exit_code(reason: Reason, *, kind: Kind | None = None, limit: LimitName | None = None, terminated: bool = False) -> int:
+def exit_code(
+    reason: Reason, *, kind: Kind | None = None, limit: LimitName | None = None, terminated: bool = False
+) -> int:
     """The exit code of a run that ended for `reason`. `terminated`: the cancel came by SIGTERM."""
     match reason:
         case "completed":

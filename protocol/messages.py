@@ -23,7 +23,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     v: int = PROTOCOL_VERSION
 
 
-class Hello(Message, tag="hello", kw_only=True):
+class Hello(Message, tag="hello", frozen=True, kw_only=True):
     """Worker -> supervisor, first message on the mailbox; answered by Ready once the subscription frame is seen."""
 
     role: Role
@@ -32,7 +32,7 @@ class Hello(Message, tag="hello", kw_only=True):
     """One-time, 16 bytes, inherited at the fork. Another token, or a second use, is refused."""
 
 
-class Ready(Message, tag="ready", kw_only=True):
+class Ready(Message, tag="ready", frozen=True, kw_only=True):
     """Supervisor -> worker: proven and subscribed; work may follow."""
 
     cwd: str
@@ -41,7 +41,7 @@ class Ready(Message, tag="ready", kw_only=True):
     key_variable: str | None = None
 
 
-class Heartbeat(Message, tag="heartbeat", kw_only=True):
+class Heartbeat(Message, tag="heartbeat", frozen=True, kw_only=True):
     """Worker -> supervisor, every HEARTBEAT_S from the working loop itself, so that a stuck loop is silent."""
 
     progress: int
@@ -57,7 +57,7 @@ HEARTBEAT_S = 1.0
 """Ten in the 10 s after which a worker with work due counts as hung (L6)."""
 
 
-class Work(Message, kw_only=True):
+class Work(Message, frozen=True, kw_only=True):
     """Base of everything that belongs to a run."""
 
     session_id: SessionId
@@ -66,7 +66,7 @@ class Work(Message, kw_only=True):
     generation: int
 
 
-class StartAttempt(Work, tag="start_attempt", kw_only=True):
+class StartAttempt(Work, tag="start_attempt", frozen=True, kw_only=True):
     """Supervisor -> LLM worker. One at a time. Answered by AttemptEnded or AttemptFailed, exactly one,
     unless a Cancel comes between."""
 
@@ -82,18 +82,18 @@ class StartAttempt(Work, tag="start_attempt", kw_only=True):
     limits: StreamLimits
 
 
-class OfAttempt(Work, kw_only=True):
+class OfAttempt(Work, frozen=True, kw_only=True):
     attempt: int
 
 
-class Delta(OfAttempt, tag="delta", kw_only=True):
+class Delta(OfAttempt, tag="delta", frozen=True, kw_only=True):
     """LLM worker -> supervisor. Some text, in order. Everything of an attempt arrives before its end."""
 
     text: str
     reasoning: bool = False
 
 
-class AttemptProgress(OfAttempt, tag="attempt_progress", kw_only=True):
+class AttemptProgress(OfAttempt, tag="attempt_progress", frozen=True, kw_only=True):
     """LLM worker -> supervisor, when the phase changes, at most four times an attempt."""
 
     phase: Phase
@@ -109,7 +109,7 @@ class CallDraft(msgspec.Struct, frozen=True, kw_only=True):
     """False: the response was cut inside it."""
 
 
-class AttemptEnded(OfAttempt, tag="attempt_ended", kw_only=True):
+class AttemptEnded(OfAttempt, tag="attempt_ended", frozen=True, kw_only=True):
     """LLM worker -> supervisor: the response ended with a positive end signal."""
 
     finish: Finish
@@ -122,7 +122,7 @@ class AttemptEnded(OfAttempt, tag="attempt_ended", kw_only=True):
     refusal: str = ""
 
 
-class AttemptFailed(OfAttempt, tag="attempt_failed", kw_only=True):
+class AttemptFailed(OfAttempt, tag="attempt_failed", frozen=True, kw_only=True):
     """LLM worker -> supervisor: facts about an attempt that did not end well. No judgement (design 5)."""
 
     phase: Phase
@@ -146,7 +146,7 @@ class AttemptFailed(OfAttempt, tag="attempt_failed", kw_only=True):
     usage: Usage | None = None
 
 
-class RunTool(Work, tag="run_tool", kw_only=True):
+class RunTool(Work, tag="run_tool", frozen=True, kw_only=True):
     """Supervisor -> tool worker, after the call passed every check and was journaled as started."""
 
     call_id: CallId
@@ -158,11 +158,11 @@ class RunTool(Work, tag="run_tool", kw_only=True):
     """True: paths outside the workspace were approved for this call."""
 
 
-class OfCall(Work, kw_only=True):
+class OfCall(Work, frozen=True, kw_only=True):
     call_id: CallId
 
 
-class ToolStarted(OfCall, tag="tool_started", kw_only=True):
+class ToolStarted(OfCall, tag="tool_started", frozen=True, kw_only=True):
     """Tool worker -> supervisor: it really runs now. `pid`: of the process group's leader, or of the worker
     itself for tools that need no process."""
 
@@ -179,13 +179,13 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     ms: int
 
 
-class ToolEnded(OfCall, tag="tool_ended", kw_only=True):
+class ToolEnded(OfCall, tag="tool_ended", frozen=True, kw_only=True):
     """Tool worker -> supervisor: exactly one per RunTool that was not cancelled; its process tree is gone."""
 
     outcome: Outcome
 
 
-class Cancel(Message, tag="cancel", kw_only=True):
+class Cancel(Message, tag="cancel", frozen=True, kw_only=True):
     """Supervisor -> workers of a session, first as broadcast on their topics, then addressed, then resent each
     CANCEL_RESEND_S until acknowledged. Told apart by (generation, level); a repeated one is acknowledged again
     and changes nothing. Everything of a generation below `generation` is refused from here on."""
@@ -200,7 +200,7 @@ class Cancel(Message, tag="cancel", kw_only=True):
 CANCEL_RESEND_S = 0.25
 
 
-class CancelAcknowledged(Message, tag="cancel_acknowledged", kw_only=True):
+class CancelAcknowledged(Message, tag="cancel_acknowledged", frozen=True, kw_only=True):
     """Worker -> supervisor, from the loop that did it: older work is refused, streams are closed, groups signalled."""
 
     session_id: SessionId
@@ -216,7 +216,7 @@ class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome
 
 
-class CancelDone(Message, tag="cancel_done", kw_only=True):
+class CancelDone(Message, tag="cancel_done", frozen=True, kw_only=True):
     """Worker -> supervisor: nothing that it started is alive (`survivors` = 0), or who is left.
 
     `calls` holds the outcome of every call of the cancelled turn that the worker had been given, also of those
@@ -231,7 +231,7 @@ class CancelDone(Message, tag="cancel_done", kw_only=True):
     calls: tuple[CallOutcome, ...] = ()
 
 
-class Shutdown(Message, tag="shutdown", kw_only=True):
+class Shutdown(Message, tag="shutdown", frozen=True, kw_only=True):
     """Supervisor -> worker: the session is over; leave at once with status 0."""
 
 

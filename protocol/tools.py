@@ -14,34 +14,34 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Base of all argument types."""
 
 
-class Shell(Arguments, kw_only=True):
+class Shell(Arguments, frozen=True, kw_only=True):
     command: Annotated[str, Meta(min_length=1, description="Command line for /bin/sh (bash where it exists).")]
     timeout_s: Seconds | None = None
 
 
-class ReadFile(Arguments, kw_only=True):
+class ReadFile(Arguments, frozen=True, kw_only=True):
     path: Path
     offset: Annotated[int, Meta(ge=1, description="First line, from 1.")] = 1
     limit: Annotated[int, Meta(ge=1, le=10_000, description="Number of lines at most.")] = 2_000
 
 
-class WriteFile(Arguments, kw_only=True):
+class WriteFile(Arguments, frozen=True, kw_only=True):
     path: Path
     content: Text
 
 
-class EditFile(Arguments, kw_only=True):
+class EditFile(Arguments, frozen=True, kw_only=True):
     path: Path
     old: Annotated[str, Meta(min_length=1, description="Text to replace; must occur exactly once in the file.")]
     new: Text
 
 
-class Glob(Arguments, kw_only=True):
+class Glob(Arguments, frozen=True, kw_only=True):
     pattern: Annotated[str, Meta(min_length=1, description="Glob such as src/**/*.py.")]
     path: Path = "."
 
 
-class Search(Arguments, kw_only=True):
+class Search(Arguments, frozen=True, kw_only=True):
     pattern: Annotated[str, Meta(min_length=1, description="Regular expression, Python syntax.")]
     path: Path = "."
     glob: Annotated[str, Meta(description="Only files whose path matches this glob.")] = "**/*"

@@ -14,7 +14,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     pass
 
 
-class Show(Effect, kw_only=True):
+class Show(Effect, frozen=True, kw_only=True):
     """Record the event, give it its `seq`, send it to the session's owner."""
 
     event: AnyEvent
@@ -22,25 +22,25 @@ class Show(Effect, kw_only=True):
     turn: int
 
 
-class SpawnWorker(Effect, kw_only=True):
+class SpawnWorker(Effect, frozen=True, kw_only=True):
     """Start a worker of this role. Answered by WorkerReady or WorkerStartFailed."""
 
     role: Role
 
 
-class SendAttempt(Effect, kw_only=True):
+class SendAttempt(Effect, frozen=True, kw_only=True):
     """To the LLM worker, which is ready."""
 
     message: StartAttempt
 
 
-class SendTool(Effect, kw_only=True):
+class SendTool(Effect, frozen=True, kw_only=True):
     """To the tool worker, which is ready."""
 
     message: RunTool
 
 
-class BroadcastCancel(Effect, kw_only=True):
+class BroadcastCancel(Effect, frozen=True, kw_only=True):
     """To the ready workers among `roles`: broadcast first, then addressed; resent until acknowledged.
     Workers of these roles that are still starting are killed (there is nothing to lose in them)."""
 
@@ -48,14 +48,14 @@ class BroadcastCancel(Effect, kw_only=True):
     roles: tuple[Role, ...]
 
 
-class KillWorker(Effect, kw_only=True):
+class KillWorker(Effect, frozen=True, kw_only=True):
     """SIGKILL by pidfd, and everything under it, without grace. Answered by WorkerExited, then Swept."""
 
     role: Role
     reason: str
 
 
-class Finish(Effect, kw_only=True):
+class Finish(Effect, frozen=True, kw_only=True):
     """The run is over and its Result has been shown. The session may take the next prompt."""
 
 

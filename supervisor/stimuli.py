@@ -25,17 +25,17 @@ class Stimulus(msgspec.Struct, frozen=True, kw_only=True):
     pass
 
 
-class Opened(Stimulus, tag="opened", kw_only=True):
+class Opened(Stimulus, tag="opened", frozen=True, kw_only=True):
     """First of all: a client opened the session. Workers start."""
 
 
-class Prompted(Stimulus, tag="prompted", kw_only=True):
+class Prompted(Stimulus, tag="prompted", frozen=True, kw_only=True):
     """The user gave a prompt. Only while no run is going on (the shell refuses it otherwise)."""
 
     text: str
 
 
-class WorkerReady(Stimulus, tag="worker_ready", kw_only=True):
+class WorkerReady(Stimulus, tag="worker_ready", frozen=True, kw_only=True):
     """The worker said hello and its subscription frame was seen."""
 
     role: Role
@@ -43,7 +43,7 @@ class WorkerReady(Stimulus, tag="worker_ready", kw_only=True):
     pid: int
 
 
-class WorkerStartFailed(Stimulus, tag="worker_start_failed", kw_only=True):
+class WorkerStartFailed(Stimulus, tag="worker_start_failed", frozen=True, kw_only=True):
     """It ended, or said nothing within its start deadline, before it was ready. `words`: its own, or ours."""
 
     role: Role
@@ -51,7 +51,7 @@ class WorkerStartFailed(Stimulus, tag="worker_start_failed", kw_only=True):
     words: str
 
 
-class WorkerExited(Stimulus, tag="worker_exited", kw_only=True):
+class WorkerExited(Stimulus, tag="worker_exited", frozen=True, kw_only=True):
     """A worker that had been ready is dead (its pidfd says so). Its tree is being swept; Swept follows."""
 
     role: Role
@@ -60,7 +60,7 @@ class WorkerExited(Stimulus, tag="worker_exited", kw_only=True):
     words: str
 
 
-class Swept(Stimulus, tag="swept", kw_only=True):
+class Swept(Stimulus, tag="swept", frozen=True, kw_only=True):
     """The tree of a dead worker was seen empty, or `survivors` are left."""
 
     role: Role
@@ -69,7 +69,7 @@ class Swept(Stimulus, tag="swept", kw_only=True):
     survivors: int
 
 
-class FromWorker(Stimulus, tag="from_worker", kw_only=True):
+class FromWorker(Stimulus, tag="from_worker", frozen=True, kw_only=True):
     """A message of a proven worker of this session."""
 
     role: Role
@@ -91,13 +91,13 @@ class FromWorker(Stimulus, tag="from_worker", kw_only=True):
     """Wall clock at arrival, seconds since the epoch: dates in `retry-after` are relative to it."""
 
 
-class Tick(Stimulus, tag="tick", kw_only=True):
+class Tick(Stimulus, tag="tick", frozen=True, kw_only=True):
     """`now` has reached `session.next_deadline(state)`. All deadlines live in the state, so none can be stale."""
 
     jitter: float = 0.5
 
 
-class CancelAsked(Stimulus, tag="cancel_asked", kw_only=True):
+class CancelAsked(Stimulus, tag="cancel_asked", frozen=True, kw_only=True):
     """Somebody wants the run to stop. During the stop: the next level."""
 
     by: CancelBy
@@ -105,13 +105,13 @@ class CancelAsked(Stimulus, tag="cancel_asked", kw_only=True):
     """By SIGTERM: exit code 143."""
 
 
-class KillAsked(Stimulus, tag="kill_asked", kw_only=True):
+class KillAsked(Stimulus, tag="kill_asked", frozen=True, kw_only=True):
     """`kill`: role None: the session ends with reason killed, without grace; else one worker is replaced."""
 
     role: Role | None = None
 
 
-class Answered(Stimulus, tag="answered", kw_only=True):
+class Answered(Stimulus, tag="answered", frozen=True, kw_only=True):
     """A person answered the approval question of `call_id`."""
 
     call_id: CallId
@@ -119,7 +119,7 @@ class Answered(Stimulus, tag="answered", kw_only=True):
     words: str = ""
 
 
-class Suspended(Stimulus, tag="suspended", kw_only=True):
+class Suspended(Stimulus, tag="suspended", frozen=True, kw_only=True):
     """The supervisor itself did not run for `gap_s` (suspend, SIGSTOP): deadlines move by it (L5, L6)."""
 
     gap_s: float

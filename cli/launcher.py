@@ -1,0 +1,129 @@
+"""The first code of ours in every command: signals, then (for `run` and `chat`) the process chain, then the rest.
+
+1. Until the handlers stand, Ctrl+C ends the process silently by its default; nothing has been started yet.
+2. From then on a signal is one byte in a pipe, read by the command's loop whenever it gets there: a Ctrl+C
+   during the imports is a cancel like any other.
+3. Dispositions and the blocked mask are set explicitly: a background shell starts its children with SIGINT
+   ignored, and some parents block signals (F2).
+4. The guard is forked before anything else is imported (supervisor/chain.py).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
+    from typing import NoReturn
+
+    from haltline.protocol.endpoints import Places
+    from haltline.supervisor.chain import Chain
+
+OWNING = frozenset({"run", "chat"})
+"""Commands that run a supervisor of their own."""
+
+_WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH)
+
+
+def main() -> NoReturn:
+    """Entry point of the `haltline` command."""
+    signals_fd = _catch_signals()
+    argv = sys.argv[1:]
+    code = 1
+    try:
+        code = _command(argv, signals_fd)
+    finally:
+        sys.stdout.flush()
+        os._exit(code)  # a context, a thread or an exit hook must not hold the end up
+
+
+def _catch_signals() -> int:
+    """Rules 2 and 3. Returns the reading end: one byte per signal, its number."""
+    read_fd, write_fd = os.pipe()
+    os.set_blocking(read_fd, False)
+    os.set_blocking(write_fd, False)
+    signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
+    for number in _WATCHED:
+        signal.signal(number, _noted)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    return read_fd
+
+
+def _noted(_number: int, _frame: FrameType | None) -> None:
+    """The wakeup pipe has the byte; that is all."""
+
+
+def _command(argv: Sequence[str], signals_fd: int) -> int:
+    owns = bool(argv) and argv[0] in OWNING and "--help" not in argv
+    if not owns:
+        from haltline.cli.main import cli
+
+        return cli(None, list(argv))
+
+    from haltline.protocol.errors import ConfigurationProblem
+
+    try:
+        chain, guard_pid = _start_chain()
+    except ConfigurationProblem as problem:
+        print(f"haltline: {problem}", file=sys.stderr)
+        return 78
+    from haltline.cli.main import cli
+    from haltline.cli.owned import Owned
+
+    owned = Owned(chain=chain, guard_pid=guard_pid, signals_fd=signals_fd)
+    code = cli(owned, list(argv))
+    owned.leave()
+    return code
+
+
+def _start_chain() -> tuple[Chain, int]:
+    """Rule 4. Raises ConfigurationProblem where there is no private folder for the sockets."""
+    from haltline.protocol.endpoints import Endpoints, Places
+    from haltline.supervisor import chain as chains
+
+    places = Places(os.environ, os.getuid())
+    folder = f"{places.runtime}/{os.urandom(4).hex()}"
+    Endpoints(folder)  # refuses a folder whose socket paths would not fit
+    _private_folder(places)
+    os.mkdir(folder, 0o700)
+    chain = chains.Chain(folder)
+
+    def guard() -> None:
+        from haltline.supervisor import guard
+
+        guard.run(chain, _supervisor)
+
+    guard_pid = chains.fork(guard)
+    os.close(chain.ready_w)
+    os.close(chain.bye_r)
+    os.close(chain.client_pidfd)
+    return chain, guard_pid
+
+
+def _supervisor(chain: Chain) -> None:
+    from haltline.supervisor.main import run
+
+    run(chain, roles_module="haltline.cli.roles")
+
+
+def _private_folder(places: Places) -> None:
+    from haltline.protocol.errors import ConfigurationProblem
+
+    try:
+        os.makedirs(places.runtime, mode=0o700, exist_ok=True)
+        facts = os.stat(places.runtime)
+    except OSError as error:
+        raise ConfigurationProblem(
+            f"no folder for sockets at {places.runtime}: {error.strerror}; set HALTLINE_HOME to a writable folder"
+        ) from error
+    if facts.st_uid != os.getuid() or facts.st_mode & 0o077:
+        raise ConfigurationProblem(
+            f"{places.runtime} belongs to somebody else or is open to others; "
+            "its owner must be you and its mode 0700, or set HALTLINE_HOME to another folder"
+        )

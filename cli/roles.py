@@ -1,0 +1,39 @@
+"""What the zygote runs for each role: the one place where the rooms are put together.
+
+Each entry is called in a fresh fork with the boot bytes that the supervisor sent and, for the embedded gateway,
+a listening socket. Imports stay inside: the zygote decides what is loaded when.
+"""
+
+import msgspec
+
+from haltline.protocol.boot import WorkerBoot
+
+ROLES = {
+    "llm": "haltline.cli.roles:llm",
+    "tool": "haltline.cli.roles:tool",
+    "gateway": "haltline.cli.roles:gateway",
+}
+EARLY = ("haltline.cli.roles", "haltline.worker.actor", "haltline.worker.tool.main", "haltline.worker.llm.main")
+"""Imported before the first fork."""
+IDLE = ("haltline.worker.llm.preload:preload",)
+"""Called when the zygote has nothing to do, for the forks after the first."""
+
+
+def llm(boot: bytes, _fd: int | None) -> None:
+    from haltline.worker.llm.main import main
+
+    main(msgspec.msgpack.decode(boot, type=WorkerBoot))
+
+
+def tool(boot: bytes, _fd: int | None) -> None:
+    from haltline.worker.tool.main import main
+
+    main(msgspec.msgpack.decode(boot, type=WorkerBoot))
+
+
+def gateway(_boot: bytes, fd: int | None) -> None:
+    import socket
+
+    from haltline.gateway.main import run_on
+
+    run_on(socket.socket(fileno=fd))

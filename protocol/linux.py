@@ -1,0 +1,75 @@
+"""What a process of ours asks of the kernel for itself. Standard library only, cheap to import, safe after a fork.
+
+Functions that need Linux return False elsewhere; `doctor` says which guarantees that costs.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+_PR_SET_DUMPABLE = 4
+_PR_SET_NAME = 15
+_PR_SET_CHILD_SUBREAPER = 36
+_NAME_BYTES = 15
+"""TASK_COMM_LEN without the closing zero."""
+
+_KEPT_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
+"""Python turns these two into OSError; subprocess gives them back their default in what it starts."""
+
+
+def become_subreaper() -> bool:
+    """Make this process the parent of every orphan below it. Not inherited by fork: each process says it for itself."""
+    return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def set_not_dumpable() -> bool:
+    """Close memory, environment and descriptors of this process to others of the same user.
+
+    Inherited by fork, undone by exec. Set it last: it also closes /proc/self/uid_map to ourselves.
+    """
+    return _prctl(_PR_SET_DUMPABLE, 0)
+
+
+def set_process_name(name: str) -> bool:
+    """Name this process in `ps` and /proc/PID/comm; cut to 15 bytes."""
+    return _prctl(_PR_SET_NAME, name.encode()[:_NAME_BYTES])
+
+
+def reset_signals() -> None:
+    """Undo what was inherited: every disposition to its default, the mask empty, no wakeup descriptor.
+
+    A background shell starts children with SIGINT ignored, and an ignored SIGCHLD passes through exec and takes
+    exit statuses away (`false` returned 0). First lines of every process of ours; handlers are set afterwards.
+    Main thread only.
+    """
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        wanted = signal.SIG_IGN if number in _KEPT_IGNORED else signal.SIG_DFL
+        if signal.getsignal(number) not in (wanted, None) and number not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(number, wanted)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _prctl(option: int, argument: int | bytes) -> bool:
+    if not sys.platform.startswith("linux"):
+        return False
+    import ctypes  # 2 ms, and only some processes need it
+
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    prctl.argtypes = (ctypes.c_int, *(ctypes.c_ulong,) * 4)
+    if isinstance(argument, bytes):
+        buffer = ctypes.create_string_buffer(argument)
+        return bool(prctl(option, ctypes.addressof(buffer), 0, 0, 0) == 0)
+    return bool(prctl(option, argument, 0, 0, 0) == 0)
+
+
+def pidfd_works() -> bool:
+    """Whether the kernel hands out process descriptors."""
+    try:
+        descriptor = os.pidfd_open(os.getpid())
+    except (AttributeError, OSError):
+        return False
+    os.close(descriptor)
+    return True

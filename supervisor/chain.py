@@ -1,0 +1,73 @@
+"""The process chain of one command: client -> guard -> supervisor -> zygote -> workers.
+
+Theory of operation. All of them are forks of the client; nothing that holds a thread, a socket or a loop exists
+before the last fork that inherits it.
+
+1. The client forks the guard before it imports anything; the guard forks the supervisor. Each takes a session of
+   its own, so a terminal's Ctrl+C reaches the client alone.
+2. Guard, supervisor, zygote and tool worker are subreapers: an orphan goes to the nearest of them that lives.
+3. Death is seen through pidfds, which survive any other death and cannot name a stranger. Never through
+   end-of-file: every fork holds copies of its parent's pipes.
+4. Who ends what. Client dead: the supervisor cancels and leaves; the guard ends it when it does not.
+   Supervisor dead: workers and zygote see it and leave by themselves; the guard sweeps what is left.
+   Guard dead: nothing changes for the supervisor; the client waits for the supervisor's end alone.
+5. A forked child never returns into its parent's frames: `os._exit` on every path.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import NoReturn
+
+
+class Chain:
+    """What client, guard and supervisor share, made by the client before the first fork."""
+
+    __slots__ = ("bye_r", "bye_w", "client_pidfd", "folder", "ready_r", "ready_w", "token")
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        """Runtime folder of the supervisor, mode 0700; the guard removes it."""
+        self.token = os.urandom(16)
+        """Proves the client to the supervisor; both know it by birth."""
+        self.client_pidfd = os.pidfd_open(os.getpid())
+        self.ready_r, self.ready_w = os.pipe()
+        """The supervisor says `ready` or `failed: WORDS` here once, and keeps its end open as long as it lives."""
+        self.bye_r, self.bye_w = os.pipe()
+        """One byte from a client that leaves in order: the terminal needs no restoring."""
+
+
+def fork(body: Callable[[], None]) -> int:
+    """Fork a child that runs `body` and exits with 0, or with 1 and a traceback on stderr. Returns its pid."""
+    pid = os.fork()
+    if pid:
+        return pid
+    _run(body)
+
+
+def _run(body: Callable[[], None]) -> NoReturn:
+    status = 1
+    try:
+        body()
+        status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def redirect_to_null(*fds: int) -> None:
+    """Let go of inherited streams: a pipe that we hold would keep its reader waiting (`haltline run | head`)."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in fds:
+        os.dup2(null, fd)
+    if null > 2:
+        os.close(null)

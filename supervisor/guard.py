@@ -1,0 +1,145 @@
+"""The guard: outlives client and supervisor, sweeps what they leave, restores the terminal, goes.
+
+Bare on purpose: it is forked before anything is imported and costs a few MiB.
+
+1. Client gone: if it left no goodbye, the terminal gets its settings back. The supervisor has CLIENT_LOST_S to
+   stop everything and leave; then it is killed.
+2. Supervisor gone: workers and zygote have ORPHANS_S to leave by themselves (their tools get 1 s of grace);
+   then everything below the guard is killed until it is seen empty.
+3. Nothing below: the runtime folder is removed and the guard exits; the client waits for that, so its exit
+   means that nothing is left.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+
+from haltline.protocol import trees
+from haltline.supervisor.chain import Chain, fork, redirect_to_null
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CLIENT_LOST_S = 4.5
+"""Longest orderly stop after the client's death: acknowledgement 2.0 s, grace and sweep 1.5 s each at most."""
+ORPHANS_S = 1.4
+"""Tools get 1 s of grace from their worker, which then kills and sweeps; the rest of G2's 2 s is the guard's."""
+_IGNORED = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGTSTP,
+    signal.SIGTTOU,
+    signal.SIGTTIN,
+)
+
+
+class Terminal:
+    """The settings that the terminal had before the client touched it; does nothing where there is none."""
+
+    def __init__(self) -> None:
+        self._fd: int | None = None
+        for fd in (0, 1, 2):
+            if os.isatty(fd):
+                import termios
+
+                self._saved = termios.tcgetattr(fd)
+                self._fd = os.dup(fd)
+                os.set_inheritable(self._fd, False)
+                return
+
+    def restore(self) -> None:
+        if self._fd is None:
+            return
+        import termios
+
+        try:
+            termios.tcsetattr(self._fd, termios.TCSANOW, self._saved)
+        except (termios.error, OSError):  # hung up: there is no terminal left to restore (EIO)
+            self._fd = None
+
+
+def run(chain: Chain, supervisor: Callable[[Chain], None]) -> None:
+    """Body of the guard process: forks the supervisor, waits for both ends, leaves nothing."""
+    os.setsid()
+    for number in _IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    signal.set_wakeup_fd(-1)
+    trees.become_subreaper()
+    terminal = Terminal()
+    os.close(chain.ready_r)
+    os.close(chain.bye_w)
+    pid = fork(lambda: supervisor(chain))
+    os.close(chain.ready_w)
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))  # waited for with sigtimedwait
+    redirect_to_null(0, 1, 2)
+    trees.set_process_name("haltline-guard")
+    trees.set_not_dumpable()
+    supervisor_pidfd = os.pidfd_open(pid)
+    _watch(chain, supervisor_pidfd, terminal)
+    os.close(chain.client_pidfd)
+    _sweep_all()
+    _remove(chain.folder)
+
+
+def _watch(chain: Chain, supervisor_pidfd: int, terminal: Terminal) -> None:
+    """Returns when the supervisor is dead (rules 1 and 2)."""
+    poll = select.poll()
+    poll.register(chain.client_pidfd, select.POLLIN)
+    poll.register(supervisor_pidfd, select.POLLIN)
+    kill_at: float | None = None
+    while True:
+        wait_ms = None if kill_at is None else max(0.0, (kill_at - time.monotonic()) * 1000)
+        ready = {fd for fd, _ in poll.poll(wait_ms)}
+        if chain.client_pidfd in ready:
+            poll.unregister(chain.client_pidfd)
+            kill_at = time.monotonic() + CLIENT_LOST_S
+            if not _said_goodbye(chain.bye_r):
+                terminal.restore()
+        if supervisor_pidfd in ready:
+            return
+        if kill_at is not None and time.monotonic() >= kill_at:
+            signal.pidfd_send_signal(supervisor_pidfd, signal.SIGKILL)
+            kill_at = None
+
+
+def _said_goodbye(bye_r: int) -> bool:
+    os.set_blocking(bye_r, False)
+    try:
+        return os.read(bye_r, 1) != b""
+    except BlockingIOError:  # other forks hold the writing end: no byte, no goodbye
+        return False
+
+
+def _sweep_all() -> None:
+    """Rule 2."""
+    patience = time.monotonic() + ORPHANS_S
+    while _reap_and_look():
+        left_s = patience - time.monotonic()
+        if left_s <= 0 or signal.sigtimedwait((signal.SIGCHLD,), left_s) is None:
+            trees.sweep(os.getpid(), grace_s=0.0)
+            return
+
+
+def _reap_and_look() -> bool:
+    """True while anything lives below us."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _remove(folder: str) -> None:
+    try:
+        for name in os.listdir(folder):
+            os.unlink(f"{folder}/{name}")
+        os.rmdir(folder)
+    except FileNotFoundError:
+        return
