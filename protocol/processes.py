@@ -155,7 +155,7 @@ def children(pid: int) -> list[int]:
 
     Cheap (one small file per thread) where the kernel has the `children` file, else one walk over /proc.
     """
-    if not _kernel_lists_children():
+    if not kernel_lists_children():
         return [process.pid for process in _all_processes() if process.parent == pid]
     found: list[int] = []
     for thread in _list(f"/proc/{pid}/task"):
@@ -178,7 +178,8 @@ def _all_processes() -> list[Process]:
 _lists_children: bool | None = None
 
 
-def _kernel_lists_children() -> bool:
+def kernel_lists_children() -> bool:
+    """Whether /proc/PID/task/TID/children exists."""
     global _lists_children  # noqa: PLW0603  (a fact about the kernel, asked for once)
     if _lists_children is None:
         own = os.getpid()
