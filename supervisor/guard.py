@@ -17,7 +17,7 @@ import select
 import signal
 import time
 
-from haltline.protocol import trees
+from haltline.protocol import linux, trees
 from haltline.supervisor.chain import Chain, fork, redirect_to_null
 
 TYPE_CHECKING = False
@@ -70,7 +70,7 @@ def run(chain: Chain, supervisor: Callable[[Chain], None]) -> None:
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
     signal.set_wakeup_fd(-1)
-    trees.become_subreaper()
+    linux.become_subreaper()
     terminal = Terminal()
     os.close(chain.ready_r)
     os.close(chain.bye_w)
@@ -78,8 +78,8 @@ def run(chain: Chain, supervisor: Callable[[Chain], None]) -> None:
     os.close(chain.ready_w)
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))  # waited for with sigtimedwait
     redirect_to_null(0, 1, 2)
-    trees.set_process_name("haltline-guard")
-    trees.set_not_dumpable()
+    linux.set_process_name("haltline-guard")
+    linux.set_not_dumpable()
     supervisor_pidfd = os.pidfd_open(pid)
     _watch(chain, supervisor_pidfd, terminal)
     os.close(chain.client_pidfd)

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from haltline.protocol import trees
+from haltline.protocol import linux, processes, trees
 from haltline.protocol.ids import WorkerId
 from haltline.supervisor.chain import fork
 
@@ -88,7 +88,7 @@ decode_report: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
 REQUEST_BYTES = 65_536
 
 
-class _Child(msgspec.Struct, frozen=True, kw_only=True):
+class _Child(msgspec.Struct, kw_only=True):
     worker_id: WorkerId
     pid: int
     pidfd: int
@@ -192,7 +192,7 @@ class Zygote:
     def _become_worker(self, words_w: int) -> None:
         """In the fork: let go of everything that is the zygote's."""
         signal.set_wakeup_fd(-1)
-        trees.reset_signals()
+        linux.reset_signals()
         os.dup2(words_w, 2)
         os.close(words_w)
         self._requests.close()
@@ -256,7 +256,12 @@ class Zygote:
         self._sweeps[child.worker_id] = self._sweep(grace_s)
 
     def _sweep(self, grace_s: float) -> trees.Sweep:
-        return trees.Sweep(os.getpid(), spare=lambda: frozenset(self._children), grace_s=grace_s, now=time.monotonic())
+        return trees.Sweep(
+            os.getpid(), spare=self._live, tracked=self._live, grace_s=grace_s, now=time.monotonic()
+        )
+
+    def _live(self) -> frozenset[int]:
+        return frozenset(self._children)
 
     def _sweep_on(self) -> None:
         """Rule 3, a round for each sweep that is due."""
@@ -264,7 +269,8 @@ class Zygote:
         for worker_id, sweep in list(self._sweeps.items()):
             if sweep.step(now) is None:
                 del self._sweeps[worker_id]
-                self._tell(Swept(worker_id=worker_id, killed=sweep.killed, survivors=sweep.survivors))
+                ended = sweep.result
+                self._tell(Swept(worker_id=worker_id, killed=ended.killed, survivors=len(ended.survivors)))
 
     # The end
 
@@ -278,7 +284,7 @@ class Zygote:
 
     def _left(self) -> bool:
         self._reap()
-        if not trees.children(os.getpid()):
+        if not processes.children(os.getpid()):
             return True
         if self._leave_by is not None and time.monotonic() >= self._leave_by:
             trees.sweep(os.getpid(), grace_s=0.0)
@@ -302,11 +308,11 @@ def run(
     idle: Sequence[str],
 ) -> None:
     """Body of the zygote process."""
-    trees.become_subreaper()
-    trees.set_process_name("haltline-zygote")
+    linux.become_subreaper()
+    linux.set_process_name("haltline-zygote")
     requests.setblocking(False)
     for module in early:
         importlib.import_module(module)
     gc.freeze()
-    trees.set_not_dumpable()
+    linux.set_not_dumpable()
     Zygote(requests, supervisor_pidfd, roles, idle).run()
