@@ -88,11 +88,12 @@ def _start_chain() -> tuple[Chain, int]:
     from haltline.supervisor import chain as chains
 
     places = Places(os.environ, os.getuid())
-    folder = f"{places.runtime}/{os.urandom(4).hex()}"
+    name = os.urandom(4).hex()
+    folder = f"{places.runtime}/{name}"
     Endpoints(folder)  # refuses a folder whose socket paths would not fit
     _private_folder(places)
     os.mkdir(folder, 0o700)
-    chain = chains.Chain(folder)
+    chain = chains.Chain(folder, log_kept=f"{places.logs}/{name}.log")
 
     def guard() -> None:
         from haltline.supervisor import guard

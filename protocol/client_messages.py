@@ -39,6 +39,8 @@ class OpenSession(ClientMessage, tag="open_session", frozen=True, kw_only=True):
     Answered by SessionOpened, or Refused; workers start at once."""
 
     settings: SessionSettings
+    journal: str
+    """Path of the journal; not opened where the settings say ephemeral."""
     items: tuple[Item, ...] = ()
     """History of a resumed session."""
     embedded_gateway: bool = False

@@ -27,11 +27,15 @@ if TYPE_CHECKING:
 class Chain:
     """What client, guard and supervisor share, made by the client before the first fork."""
 
-    __slots__ = ("bye_r", "bye_w", "client_pidfd", "folder", "ready_r", "ready_w", "token")
+    __slots__ = ("bye_r", "bye_w", "client_pidfd", "folder", "log", "log_kept", "ready_r", "ready_w", "token")
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, *, log_kept: str) -> None:
         self.folder = folder
         """Runtime folder of the supervisor, mode 0700; the guard removes it."""
+        self.log = f"{folder}/log"
+        """Stderr of supervisor, zygote and guard: tracebacks and last words, nothing when all goes well."""
+        self.log_kept = log_kept
+        """Where the guard puts the log if there is anything in it."""
         self.token = os.urandom(16)
         """Proves the client to the supervisor; both know it by birth."""
         self.client_pidfd = os.pidfd_open(os.getpid())
@@ -44,9 +48,9 @@ class Chain:
 def fork(body: Callable[[], None]) -> int:
     """Fork a child that runs `body` and exits with 0, or with 1 and a traceback on stderr. Returns its pid."""
     pid = os.fork()
-    if pid:
-        return pid
-    _run(body)
+    if pid == 0:
+        _run(body)
+    return pid
 
 
 def _run(body: Callable[[], None]) -> NoReturn:
@@ -56,7 +60,7 @@ def _run(body: Callable[[], None]) -> NoReturn:
         status = 0
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else 1
-    except BaseException:
+    except BaseException:  # noqa: BLE001  (rule 5: whatever it is, it ends here, with its words in the log)
         import traceback
 
         traceback.print_exc()
@@ -64,10 +68,13 @@ def _run(body: Callable[[], None]) -> NoReturn:
         os._exit(status)
 
 
-def redirect_to_null(*fds: int) -> None:
-    """Let go of inherited streams: a pipe that we hold would keep its reader waiting (`haltline run | head`)."""
+def let_go_of_streams(log: str) -> None:
+    """Standard input and output to nowhere, errors to `log`: a pipe that we held would keep its reader waiting
+    (`haltline run | head`)."""
     null = os.open(os.devnull, os.O_RDWR)
-    for fd in fds:
-        os.dup2(null, fd)
-    if null > 2:
-        os.close(null)
+    errors = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for fd, target in ((0, null), (1, null), (2, errors)):
+        os.dup2(target, fd)
+    for fd in (null, errors):
+        if fd > 2:
+            os.close(fd)

@@ -17,8 +17,8 @@ import select
 import signal
 import time
 
-from haltline.protocol import linux, trees
-from haltline.supervisor.chain import Chain, fork, redirect_to_null
+from haltline.protocol import linux, secrets, trees
+from haltline.supervisor.chain import Chain, fork, let_go_of_streams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,19 +71,21 @@ def run(chain: Chain, supervisor: Callable[[Chain], None]) -> None:
         signal.signal(number, signal.SIG_IGN)
     signal.set_wakeup_fd(-1)
     linux.become_subreaper()
+    secrets.blank_block()
     terminal = Terminal()
     os.close(chain.ready_r)
     os.close(chain.bye_w)
     pid = fork(lambda: supervisor(chain))
     os.close(chain.ready_w)
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))  # waited for with sigtimedwait
-    redirect_to_null(0, 1, 2)
+    let_go_of_streams(chain.log)
     linux.set_process_name("haltline-guard")
     linux.set_not_dumpable()
     supervisor_pidfd = os.pidfd_open(pid)
     _watch(chain, supervisor_pidfd, terminal)
     os.close(chain.client_pidfd)
     _sweep_all()
+    _keep_log(chain)
     _remove(chain.folder)
 
 
@@ -134,6 +136,18 @@ def _reap_and_look() -> bool:
     except ChildProcessError:
         return False
     return True
+
+
+def _keep_log(chain: Chain) -> None:
+    """A log with something in it outlives the run."""
+    try:
+        if os.stat(chain.log).st_size == 0:
+            return
+        os.makedirs(os.path.dirname(chain.log_kept), mode=0o700, exist_ok=True)
+        with open(chain.log, "rb") as source, open(chain.log_kept, "ab") as kept:  # may be another file system
+            kept.write(source.read())
+    except OSError:
+        return  # a disk that takes no log must not keep the sockets' folder from being removed
 
 
 def _remove(folder: str) -> None:

@@ -34,7 +34,7 @@ class WorkerProcess(msgspec.Struct, kw_only=True):
 
 
 class Spawner:
-    """`on_exited(worker_id, words)` when a worker is dead, `on_swept(worker_id, killed, survivors)` when its tree is."""
+    """`on_exited(worker_id, words)`: a worker is dead. `on_swept(worker_id, killed, survivors)`: so is its tree."""
 
     def __init__(
         self,

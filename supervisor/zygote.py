@@ -251,14 +251,14 @@ class Zygote:
             os.close(child.words_fd)
         os.close(child.pidfd)
         words = child.words.decode("utf-8", "replace").strip()
+        if words:
+            os.write(2, f"{child.worker_id} ended with {status}:\n{words}\n".encode())
         self._tell(Exited(worker_id=child.worker_id, pid=child.pid, status=status, words=words))
         grace_s = 0.0 if child.deliberate else ORPHAN_GRACE_S
         self._sweeps[child.worker_id] = self._sweep(grace_s)
 
     def _sweep(self, grace_s: float) -> trees.Sweep:
-        return trees.Sweep(
-            os.getpid(), spare=self._live, tracked=self._live, grace_s=grace_s, now=time.monotonic()
-        )
+        return trees.Sweep(os.getpid(), spare=self._live, tracked=self._live, grace_s=grace_s, now=time.monotonic())
 
     def _live(self) -> frozenset[int]:
         return frozenset(self._children)

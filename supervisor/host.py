@@ -1,0 +1,381 @@
+"""One session's shell: feeds stimuli to the core, records them, performs the effects.
+
+1. One stimulus at a time: what an effect causes at once waits in a queue behind it.
+2. Recorded before done: everything buffered is committed before an intent is performed, and before the client is
+   told the result (K2). Text is committed at the latest RECORD_TEXT_S after it came.
+3. All deadlines live in the core's state; the host keeps one timer, for the earliest.
+4. A message of a worker that is not the session's present one, or not ready, never reaches the core.
+5. A cancel is said again, addressed, until its acknowledgement has come or the worker is gone.
+6. A bug met on the way ends this session alone: its workers are killed, its owner is told, the log has the traceback.
+"""
+
+import asyncio
+import random
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from typing import assert_never
+
+from haltline.protocol import events
+from haltline.protocol.client_messages import PsRow, Receipt, SessionClosed, Shown
+from haltline.protocol.conversation import Usage
+from haltline.protocol.exits import BUG
+from haltline.protocol.ids import SessionId, WorkerId
+from haltline.protocol.messages import (
+    CANCEL_RESEND_S,
+    Cancel,
+    CancelAcknowledged,
+    FromWorker,
+    Heartbeat,
+    Hello,
+    Ready,
+    Shutdown,
+)
+from haltline.protocol.settings import SessionSettings
+from haltline.supervisor import session
+from haltline.supervisor.clients import ClientId, ClientLane
+from haltline.supervisor.effects import (
+    AnyEffect,
+    BroadcastCancel,
+    Finish,
+    KillWorker,
+    SendAttempt,
+    SendTool,
+    Show,
+    SpawnWorker,
+)
+from haltline.supervisor.mailbox import Mailbox
+from haltline.supervisor.record import Record
+from haltline.supervisor.stimuli import (
+    AnyStimulus,
+    CancelAsked,
+    Opened,
+    Prompted,
+    Swept,
+    Tick,
+    WorkerExited,
+    WorkerReady,
+    WorkerStartFailed,
+)
+from haltline.supervisor.stimuli import FromWorker as WorkerSaid
+from haltline.supervisor.workers import WorkerHandle, Workers
+
+WORKER_START_S = 10.0
+"""From the request to ready; 5 to 13 ms when idle. A quick step with a limit of its own (I6)."""
+WORKER_LEAVE_S = 0.5
+"""From Shutdown to its end; then it is killed. An idle worker needs about a millisecond."""
+
+
+class SessionHost:
+    """`on_closed(host)` once the session is closed and its workers are gone."""
+
+    def __init__(
+        self,
+        session_id: SessionId,
+        settings: SessionSettings,
+        *,
+        owner: ClientId,
+        workers: Workers,
+        mailbox: Mailbox,
+        clients: ClientLane,
+        record: Record,
+        on_closed: Callable[["SessionHost"], None],
+    ) -> None:
+        self.session_id = session_id
+        self.settings = settings
+        self.owner = owner
+        self.workers = workers
+        self._mailbox = mailbox
+        self._clients = clients
+        self._record = record
+        self._on_closed = on_closed
+        self._loop = asyncio.get_running_loop()
+        self._opened_s = self._loop.time()
+        self._state = session.open_session(session_id, settings)
+        self._queue: deque[AnyStimulus] = deque()
+        self._feeding = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._owed: dict[WorkerId, Cancel] = {}
+        self._resend: asyncio.TimerHandle | None = None
+        self._waiting: list[ClientId] = []
+        self._last_result: events.Result | None = None
+        self._closing = False
+
+    # Stimuli
+
+    def open(self) -> None:
+        self.feed(Opened())
+
+    def prompt(self, text: str) -> None:
+        self.feed(Prompted(text=text))
+
+    @property
+    def running(self) -> bool:
+        return session.is_running(self._state)
+
+    def feed(self, stimulus: AnyStimulus) -> None:
+        """Rule 1."""
+        self._queue.append(stimulus)
+        if self._feeding:
+            return
+        self._feeding = True
+        try:
+            while self._queue:
+                self._step(self._queue.popleft())
+            self._set_timer()
+        except Exception:  # noqa: BLE001  (rule 6)
+            traceback.print_exc()
+            self._end_broken()
+        finally:
+            self._feeding = False
+
+    def _step(self, stimulus: AnyStimulus) -> None:
+        now = self._loop.time()
+        self._record.stimulus(stimulus, now)
+        self._state, effects = session.step(self._state, stimulus, now)
+        for effect in effects:
+            self._perform(effect)
+
+    def _set_timer(self) -> None:
+        """Rule 3."""
+        deadline = session.next_deadline(self._state)
+        if self._timer is not None:
+            if deadline == self._timer.when():
+                return
+            self._timer.cancel()
+            self._timer = None
+        if deadline is not None:
+            self._timer = self._loop.call_at(deadline, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.feed(Tick(jitter=random.random()))
+
+    # Workers
+
+    def worker_spawned(self, handle: WorkerHandle, pid: int) -> None:
+        handle.pid = pid
+
+    def worker_ready(self, handle: WorkerHandle) -> None:
+        handle.ready = True
+        self._mailbox.send(
+            handle.worker_id,
+            Ready(
+                cwd=self.settings.cwd,
+                delta_window_ms=self.settings.delta_window_ms,
+                tools=self.settings.tools,
+                key_variable=self.settings.key_variable,
+            ),
+        )
+        self.feed(WorkerReady(role=handle.role, worker_id=handle.worker_id, pid=handle.pid))
+
+    def worker_said(self, handle: WorkerHandle, message: FromWorker) -> None:
+        match message:
+            case Hello():
+                return  # a second one; the first proved it
+            case Heartbeat():
+                handle.heartbeat = message
+                handle.heartbeat_s = self._loop.time()
+            case CancelAcknowledged():
+                self._acknowledged(handle.worker_id, message)
+            case _:
+                pass
+        self.feed(
+            WorkerSaid(
+                role=handle.role,
+                worker_id=handle.worker_id,
+                message=message,
+                jitter=random.random(),
+                wall_s=time.time(),
+            )
+        )
+
+    def worker_exited(self, handle: WorkerHandle, words: str) -> None:
+        handle.exited = True
+        self._owed.pop(handle.worker_id, None)
+        if handle.ready:
+            self.feed(WorkerExited(role=handle.role, worker_id=handle.worker_id, pid=handle.pid, words=words))
+        else:
+            words = words or "it ended without a word"
+            self.feed(WorkerStartFailed(role=handle.role, worker_id=handle.worker_id, words=words))
+
+    def worker_swept(self, handle: WorkerHandle, killed: int, survivors: int) -> None:
+        self.workers.remove(handle)
+        self.feed(Swept(role=handle.role, worker_id=handle.worker_id, killed=killed, survivors=survivors))
+        self._close_if_empty()
+
+    def _start_late(self, handle: WorkerHandle) -> None:
+        """It said nothing in time: its end, which follows, is a failed start."""
+        if not handle.ready and not handle.exited:
+            self.workers.kill(handle.role)
+
+    # Effects
+
+    def _perform(self, effect: AnyEffect) -> None:
+        match effect:
+            case Show():
+                self._show(effect)
+                return
+            case SpawnWorker(role=role):
+                self._record.commit()
+                handle = self.workers.start(role)
+                self._loop.call_later(WORKER_START_S, self._start_late, handle)
+            case SendAttempt(message=attempt):
+                self._record.intent("start_attempt", attempt)
+                self._record.commit()
+                self.workers.tell("llm", attempt)
+            case SendTool(message=call):
+                self._record.intent("run_tool", call)
+                self._record.commit()
+                self.workers.tell("tool", call)
+            case BroadcastCancel():
+                self._record.intent("cancel", effect.message)
+                self._record.commit()
+                self._broadcast(effect)
+            case KillWorker(role=role):
+                self._record.commit()
+                self.workers.kill(role)
+            case Finish():
+                self._record.commit()
+                self._finished()
+            case _:
+                assert_never(effect)
+
+    def _show(self, effect: Show) -> None:
+        line = self._record.event(effect.event, run=effect.run, turn=effect.turn)
+        if isinstance(effect.event, events.Result):
+            self._last_result = effect.event
+            self._record.commit()
+        self._clients.send(self.owner, Shown(line=line))
+
+    def _broadcast(self, effect: BroadcastCancel) -> None:
+        ready = [handle for handle in self.workers.ready() if handle.role in effect.roles]
+        self._mailbox.broadcast(tuple(handle.worker_id for handle in ready), effect.message)
+        for handle in ready:
+            self._mailbox.send(handle.worker_id, effect.message)
+            self._owed[handle.worker_id] = effect.message
+        for role in effect.roles:
+            handle_or_none = self.workers.get(role)
+            if handle_or_none is not None and not handle_or_none.ready:
+                self.workers.kill(role)
+        if self._owed and self._resend is None:
+            self._resend = self._loop.call_later(CANCEL_RESEND_S, self._say_again)
+
+    def _say_again(self) -> None:
+        """Rule 5."""
+        self._resend = None
+        for worker_id, cancel in self._owed.items():
+            self._mailbox.send(worker_id, cancel)
+        if self._owed:
+            self._resend = self._loop.call_later(CANCEL_RESEND_S, self._say_again)
+
+    def _acknowledged(self, worker_id: WorkerId, message: CancelAcknowledged) -> None:
+        owed = self._owed.get(worker_id)
+        if owed is not None and (owed.generation, owed.level) <= (message.generation, message.level):
+            del self._owed[worker_id]
+
+    # Ends
+
+    def cancel_for(self, client: ClientId, stimulus: AnyStimulus) -> None:
+        """Somebody at another terminal wants a stop; it gets a receipt when that is done, at once if nothing runs."""
+        if self.running:
+            self._waiting.append(client)
+            self.feed(stimulus)
+        else:
+            self._clients.send(client, Receipt(session_id=self.session_id, already_stopped=True))
+
+    def _finished(self) -> None:
+        receipt = None if self._last_result is None else self._last_result.cancel
+        for client in self._waiting:
+            self._clients.send(client, Receipt(session_id=self.session_id, cancel=receipt))
+        self._waiting.clear()
+        if self._closing:
+            self._dismiss_workers()
+
+    def close(self, stimulus: CancelAsked) -> None:
+        """No further prompt will come: stop what runs, let the workers go, tell the owner."""
+        if self._closing:
+            return
+        self._closing = True
+        if self.running:
+            self.feed(stimulus)
+        else:
+            self._dismiss_workers()
+
+    def _end_broken(self) -> None:
+        """Rule 6."""
+        self._queue.clear()
+        self._state = session.open_session(self.session_id, self.settings)
+        self._closing = True
+        for handle in self.workers.alive():
+            self.workers.kill(handle.role)
+        result = events.Result(
+            reason="failed",
+            message="haltline met a bug of its own and ended this session; the log has the details",
+            text="",
+            retryable=False,
+            exit_code=BUG,
+            usage=Usage(),
+            counters=events.Counters(),
+            turns=0,
+            attempts=0,
+            tool_calls=0,
+            tool_runs=0,
+            ms=0,
+        )
+        self._show(Show(event=result, run=0, turn=0))
+        self._close_if_empty()
+
+    def _dismiss_workers(self) -> None:
+        for handle in self.workers.alive():
+            if handle.ready:
+                self.workers.tell(handle.role, Shutdown())
+                self._loop.call_later(WORKER_LEAVE_S, self.workers.kill, handle.role)
+            else:
+                self.workers.kill(handle.role)
+        self._close_if_empty()
+
+    def _close_if_empty(self) -> None:
+        if self._closing and not self.running and not self.workers.any():
+            if self._timer is not None:
+                self._timer.cancel()
+            self._record.close()
+            self._clients.send(self.owner, SessionClosed(session_id=self.session_id))
+            self._on_closed(self)
+
+    # Looking
+
+    def ps_rows(self) -> tuple[PsRow, ...]:
+        """The session's row, then one for each living worker."""
+        now = self._loop.time()
+        tool = session.current_tool(self._state)
+        workers = [
+            PsRow(
+                id=handle.worker_id,
+                role=handle.role,
+                pid=handle.pid,
+                state="running" if handle.ready else "starting",
+                turn=0,
+                age_s=now - handle.started_s,
+                cpu_ms=0 if handle.heartbeat is None else handle.heartbeat.cpu_ms,
+                memory_kib=0 if handle.heartbeat is None else handle.heartbeat.pss_kib,
+                heartbeat_age_s=None if handle.heartbeat_s is None else now - handle.heartbeat_s,
+                tool=tool if handle.role == "tool" else None,
+            )
+            for handle in self.workers.alive()
+        ]
+        ages = [row.heartbeat_age_s for row in workers if row.heartbeat_age_s is not None]
+        own = PsRow(
+            id=self.session_id,
+            role="session",
+            pid=0,
+            state=session.ps_state(self._state),
+            turn=session.turn(self._state),
+            age_s=now - self._opened_s,
+            cpu_ms=sum(row.cpu_ms for row in workers),
+            memory_kib=sum(row.memory_kib for row in workers),
+            heartbeat_age_s=max(ages, default=None),
+            tool=tool,
+        )
+        return (own, *workers)

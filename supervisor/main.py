@@ -1,0 +1,70 @@
+"""Body of the supervisor process: import the base, fork the zygote, only then make sockets and a loop."""
+
+import asyncio
+import importlib
+import os
+import signal
+import socket
+import sys
+import traceback
+
+from haltline.protocol import linux, secrets
+from haltline.protocol.exits import BUG
+from haltline.supervisor.chain import Chain, fork, let_go_of_streams
+
+
+def run(chain: Chain, roles_module: str) -> None:
+    """`roles_module` names what the zygote runs (its ROLES, EARLY and IDLE); the supervisor itself never imports it."""
+    os.setsid()
+    signal.set_wakeup_fd(-1)
+    linux.reset_signals()
+    for number in (signal.SIGINT, signal.SIGHUP):  # the terminal's; the client turns them into requests
+        signal.signal(number, signal.SIG_IGN)
+    linux.become_subreaper()
+    linux.set_process_name("haltline-superv")
+    os.close(chain.bye_r)
+    let_go_of_streams(chain.log)
+    _import_base()
+    supervisor_pidfd = os.pidfd_open(os.getpid())
+    ours, zygotes = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    zygote_pid = fork(lambda: _zygote(chain, ours, zygotes, supervisor_pidfd, roles_module))
+    zygotes.close()
+    secrets.forget(os.environ)
+    linux.set_not_dumpable()
+    asyncio.run(_serve(chain, zygote_pid, ours, supervisor_pidfd))
+
+
+def _import_base() -> None:
+    """What supervisor and workers both need: imported once, before the fork."""
+    for name in ("zmq", "msgspec", "haltline.protocol.codec"):
+        importlib.import_module(name)
+
+
+def _zygote(
+    chain: Chain, ours: socket.socket, requests: socket.socket, supervisor_pidfd: int, roles_module: str
+) -> None:
+    """Body of the zygote process. It lets go of `ready_w` at once: its end is how a client learns of our death."""
+    os.close(chain.ready_w)
+    os.close(chain.client_pidfd)
+    ours.close()
+    from haltline.supervisor import zygote
+
+    roles = importlib.import_module(roles_module)
+    zygote.run(requests, supervisor_pidfd, roles=roles.ROLES, early=roles.EARLY, idle=roles.IDLE)
+
+
+async def _serve(chain: Chain, zygote_pid: int, requests: socket.socket, supervisor_pidfd: int) -> None:
+    from haltline.supervisor.runtime import Supervisor
+
+    asyncio.get_running_loop().set_exception_handler(_crash)
+    await Supervisor(chain, zygote_pid, requests, supervisor_pidfd).run()
+
+
+def _crash(_loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+    """A bug outside any session: better dead, with everything swept by the guard, than half alive."""
+    error = context.get("exception")
+    print(context.get("message"), file=sys.stderr)
+    if isinstance(error, BaseException):
+        traceback.print_exception(error, file=sys.stderr)
+    sys.stderr.flush()
+    os._exit(BUG)

@@ -1,0 +1,287 @@
+"""The supervisor's loop: sessions, workers, terminals, and its own end. The only reader of the clock.
+
+1. One supervisor serves any number of sessions; nothing that happens to one reaches another.
+2. A client that owns sessions and is lost is a cancel of each of them. When the client that started the supervisor
+   is gone, or its last session is closed, the supervisor ends: workers first, then the zygote, then its sockets.
+3. Time in which this process did not run (suspend, SIGSTOP) is told to every session: it counts against nobody.
+"""
+
+import asyncio
+import os
+import socket
+
+import msgspec
+import zmq
+
+from haltline.protocol.client_messages import (
+    Answer,
+    CancelRequest,
+    ClientHello,
+    CloseSession,
+    KillRequest,
+    Listing,
+    ListRequest,
+    OpenSession,
+    Prompt,
+    Receipt,
+    Refused,
+    SessionOpened,
+    ToSupervisor,
+)
+from haltline.protocol.endpoints import Endpoints
+from haltline.protocol.errors import HaltlineError
+from haltline.protocol.exits import TERMINATED
+from haltline.protocol.ids import SessionId, WorkerId
+from haltline.protocol.messages import FromWorker
+from haltline.protocol.settings import SessionSettings
+from haltline.supervisor.chain import Chain
+from haltline.supervisor.clients import ClientId, ClientLane
+from haltline.supervisor.door import Door
+from haltline.supervisor.host import SessionHost
+from haltline.supervisor.journal import Journal, NoJournal
+from haltline.supervisor.mailbox import Mailbox
+from haltline.supervisor.record import Record
+from haltline.supervisor.spawner import Spawner
+from haltline.supervisor.stimuli import Answered, CancelAsked, KillAsked, Suspended
+from haltline.supervisor.workers import WorkerHandle, Workers
+
+LOOK_S = 0.5
+"""How often the supervisor checks that it has been running."""
+GAP_S = 2.0
+"""A longer gap between two looks counts as time in which it did not run; less is a busy machine."""
+ZYGOTE_LEAVE_S = 1.0
+"""From Quit, with no child left, to its end; then it is killed."""
+LINGER_MS = 200
+"""For the last words to a client, which waits for them."""
+GATEWAY = WorkerId("gateway")
+
+
+class Supervisor:
+    def __init__(self, chain: Chain, zygote_pid: int, requests: socket.socket, supervisor_pidfd: int) -> None:
+        self._chain = chain
+        self._loop = asyncio.get_running_loop()
+        self._ended = asyncio.Event()
+        self._endpoints = Endpoints(chain.folder)
+        self._supervisor_pidfd = supervisor_pidfd
+        self._hosts: dict[SessionId, SessionHost] = {}
+        self._by_worker: dict[WorkerId, tuple[SessionHost, WorkerHandle]] = {}
+        self._journals: dict[str, Journal] = {}
+        self._gateway_url: str | None = None
+        self._last_look_s = self._loop.time()
+        self._ours = frozenset((os.getpid(), zygote_pid, os.getppid()))
+        context = self._context = zmq.Context[zmq.Socket[bytes]](io_threads=1)
+        self._spawner = Spawner(
+            requests,
+            zygote_pid,
+            on_spawned=self._on_spawned,
+            on_exited=self._on_exited,
+            on_swept=self._on_swept,
+        )
+        self._mailbox = Mailbox(
+            context,
+            self._endpoints,
+            on_ready=self._on_ready,
+            on_message=self._on_worker_message,
+            call_later=self._loop.call_later,
+        )
+        self._clients = ClientLane(
+            context, self._endpoints, supervisor_pid=os.getpid(), on_message=self._on_client_message
+        )
+        self._clients.grant(chain.token)
+        self._door = Door(self._endpoints.door, ours=lambda: self._ours, grant=self._clients.grant)
+
+    async def run(self) -> None:
+        """Serve until the end of rule 2; returns with nothing left below but the zygote on its way out."""
+        self._loop.add_reader(self._chain.client_pidfd, self._client_lost)
+        self._loop.call_later(LOOK_S, self._look)
+        os.write(self._chain.ready_w, b"ready\n")
+        await self._ended.wait()
+        await self._leave()
+
+    # Workers
+
+    def _on_spawned(self, worker_id: WorkerId, pid: int) -> None:
+        found = self._by_worker.get(worker_id)
+        if found is not None:
+            host, handle = found
+            host.worker_spawned(handle, pid)
+
+    def _on_ready(self, worker_id: WorkerId) -> None:
+        host, handle = self._by_worker[worker_id]
+        host.worker_ready(handle)
+
+    def _on_worker_message(self, worker_id: WorkerId, message: FromWorker) -> None:
+        host, handle = self._by_worker[worker_id]
+        host.worker_said(handle, message)
+
+    def _on_exited(self, worker_id: WorkerId, words: str) -> None:
+        self._mailbox.forget(worker_id)
+        found = self._by_worker.get(worker_id)
+        if found is not None:
+            host, handle = found
+            host.worker_exited(handle, words)
+
+    def _on_swept(self, worker_id: WorkerId, killed: int, survivors: int) -> None:
+        found = self._by_worker.pop(worker_id, None)
+        if found is not None:
+            host, handle = found
+            host.worker_swept(handle, killed, survivors)
+
+    # Terminals
+
+    def _on_client_message(self, client: ClientId, message: ToSupervisor) -> None:
+        try:
+            self._serve(client, message)
+        except HaltlineError as problem:
+            self._refuse(client, str(problem))
+
+    def _serve(self, client: ClientId, message: ToSupervisor) -> None:
+        match message:
+            case ClientHello():
+                return
+            case OpenSession():
+                self._open(client, message)
+            case ListRequest():
+                rows = tuple(row for host in self._hosts.values() for row in host.ps_rows())
+                self._clients.send(client, Listing(rows=rows))
+            case CancelRequest():
+                self._cancel(client, message)
+            case KillRequest():
+                self._kill(client, message)
+            case Prompt() | Answer() | CloseSession():
+                self._serve_owner(client, message)
+
+    def _serve_owner(self, client: ClientId, message: Prompt | Answer | CloseSession) -> None:
+        host = self._hosts.get(message.session_id)
+        if host is None or host.owner != client:
+            self._refuse(client, f"no session {message.session_id} of this terminal here")
+            return
+        match message:
+            case Prompt(text=text):
+                if host.running:
+                    self._refuse(client, "a run is going on; stop it first")
+                else:
+                    host.prompt(text)
+            case Answer():
+                host.feed(Answered(call_id=message.call_id, answer=message.answer, words=message.words))
+            case CloseSession():
+                host.close(CancelAsked(by="client"))
+
+    def _open(self, client: ClientId, message: OpenSession) -> None:
+        settings = message.settings
+        if message.embedded_gateway:
+            settings = msgspec.structs.replace(settings, base_url=self._embedded_gateway())
+        session_id = SessionId(os.urandom(4).hex())
+        host = SessionHost(
+            session_id,
+            settings,
+            owner=client,
+            workers=self._workers(session_id),
+            mailbox=self._mailbox,
+            clients=self._clients,
+            record=Record(session_id, self._journal(settings, message.journal)),
+            on_closed=self._on_closed,
+        )
+        self._hosts[session_id] = host
+        self._clients.send(client, SessionOpened(session_id=session_id))
+        host.open()
+
+    def _workers(self, session_id: SessionId) -> Workers:
+        def started(handle: WorkerHandle) -> None:
+            self._by_worker[handle.worker_id] = (self._hosts[session_id], handle)
+
+        return Workers(
+            session_id,
+            mailbox=self._mailbox,
+            spawner=self._spawner,
+            endpoints=self._endpoints,
+            supervisor_pidfd=self._supervisor_pidfd,
+            now=self._loop.time,
+            on_started=started,
+        )
+
+    def _journal(self, settings: SessionSettings, path: str) -> Journal | NoJournal:
+        """Opened once per file. Raises ConfigurationProblem where it cannot be."""
+        if settings.ephemeral:
+            return NoJournal()
+        if path not in self._journals:
+            self._journals[path] = Journal.open(path)
+        return self._journals[path]
+
+    def _embedded_gateway(self) -> str:
+        """Base URL of the scripted gateway, which runs as one more child of the zygote."""
+        if self._gateway_url is None:
+            listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+            self._gateway_url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+            self._spawner.spawn(GATEWAY, "gateway", b"", listener)
+            listener.close()
+        return self._gateway_url
+
+    def _chosen(self, client: ClientId, session_id: SessionId | None) -> tuple[SessionHost, ...]:
+        if session_id is None:
+            return tuple(self._hosts.values())
+        host = self._hosts.get(session_id)
+        if host is None:
+            known = tuple(self._hosts)
+            self._clients.send(client, Refused(words=f"no session {session_id}", known=known))
+            return ()
+        return (host,)
+
+    def _cancel(self, client: ClientId, message: CancelRequest) -> None:
+        asked = CancelAsked(by=message.by, terminated=message.exit_code == TERMINATED)
+        for host in self._chosen(client, message.session_id):
+            if host.owner == client:
+                host.feed(asked)
+            else:
+                host.cancel_for(client, asked)
+
+    def _kill(self, client: ClientId, message: KillRequest) -> None:
+        for host in self._chosen(client, message.session_id):
+            if message.worker is None:
+                host.cancel_for(client, KillAsked())
+                host.close(CancelAsked(by="client"))
+            else:
+                host.feed(KillAsked(role=message.worker))
+                self._clients.send(client, Receipt(session_id=host.session_id))
+
+    def _refuse(self, client: ClientId, words: str) -> None:
+        self._clients.send(client, Refused(words=words))
+
+    # Time and ends
+
+    def _look(self) -> None:
+        """Rule 3."""
+        now = self._loop.time()
+        gap_s = now - self._last_look_s - LOOK_S
+        self._last_look_s = now
+        if gap_s > GAP_S:
+            for host in self._hosts.values():
+                host.feed(Suspended(gap_s=gap_s))
+        self._loop.call_later(LOOK_S, self._look)
+
+    def _client_lost(self) -> None:
+        """Rule 2. In good order the sessions are closed already."""
+        self._loop.remove_reader(self._chain.client_pidfd)
+        for host in list(self._hosts.values()):
+            host.close(CancelAsked(by="lost_client"))
+        if not self._hosts:
+            self._ended.set()
+
+    def _on_closed(self, host: SessionHost) -> None:
+        del self._hosts[host.session_id]
+        if not self._hosts:
+            self._ended.set()
+
+    async def _leave(self) -> None:
+        self._door.close()
+        self._spawner.kill(GATEWAY)
+        self._spawner.quit()
+        self._mailbox.close()
+        self._clients.close(LINGER_MS)
+        for journal in self._journals.values():
+            journal.close()
+        try:
+            await asyncio.wait_for(self._spawner.zygote_ended.wait(), ZYGOTE_LEAVE_S)
+        except TimeoutError:
+            self._spawner.kill_zygote()
+        self._context.term()

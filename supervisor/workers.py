@@ -1,0 +1,105 @@
+"""The two worker processes of one session, as the shell knows them: started, ready, told, ended."""
+
+import os
+from collections.abc import Callable
+
+import msgspec
+
+from haltline.protocol.boot import WorkerBoot
+from haltline.protocol.endpoints import Endpoints
+from haltline.protocol.ids import ROLES, Role, SessionId, WorkerId
+from haltline.protocol.messages import Heartbeat, ToWorker
+from haltline.supervisor.mailbox import Mailbox
+from haltline.supervisor.spawner import Spawner
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class WorkerHandle(msgspec.Struct, kw_only=True):
+    worker_id: WorkerId
+    role: Role
+    started_s: float
+    pid: int = 0
+    ready: bool = False
+    exited: bool = False
+    heartbeat: Heartbeat | None = None
+    heartbeat_s: float | None = None
+
+
+class Workers:
+    """At most one living worker per role; a dead one stays until its tree was swept."""
+
+    def __init__(
+        self,
+        session_id: SessionId,
+        *,
+        mailbox: Mailbox,
+        spawner: Spawner,
+        endpoints: Endpoints,
+        supervisor_pidfd: int,
+        now: Callable[[], float],
+        on_started: Callable[[WorkerHandle], None],
+    ) -> None:
+        self._session_id = session_id
+        self._mailbox = mailbox
+        self._spawner = spawner
+        self._endpoints = endpoints
+        self._supervisor_pidfd = supervisor_pidfd
+        self._now = now
+        self._on_started = on_started
+        self._handles: dict[Role, WorkerHandle] = {}
+        self._count = 0
+
+    def start(self, role: Role) -> WorkerHandle:
+        self._count += 1
+        worker_id = WorkerId(f"{role}-{self._session_id}-{self._count}-{os.urandom(6).hex()}")
+        token = os.urandom(16)
+        handle = WorkerHandle(worker_id=worker_id, role=role, started_s=self._now())
+        self._handles[role] = handle
+        self._on_started(handle)
+        self._mailbox.expect(worker_id, role, self._session_id, token)
+        boot = WorkerBoot(
+            role=role,
+            session_id=self._session_id,
+            worker_id=worker_id,
+            token=token,
+            mailbox=self._endpoints.mailbox,
+            broadcast=self._endpoints.broadcast,
+            supervisor_pidfd=self._supervisor_pidfd,
+            zygote_pidfd=None,
+        )
+        self._spawner.spawn(worker_id, role, _encode(boot))
+        return handle
+
+    def kill(self, role: Role) -> None:
+        """SIGKILL, with everything under it; nothing that it still says counts. Does nothing if there is none."""
+        handle = self._handles.get(role)
+        if handle is not None and not handle.exited:
+            self._mailbox.forget(handle.worker_id)
+            self._spawner.kill(handle.worker_id)
+
+    def get(self, role: Role) -> WorkerHandle | None:
+        return self._handles.get(role)
+
+    def ready(self) -> tuple[WorkerHandle, ...]:
+        """The workers that take messages, in the order of ROLES."""
+        return tuple(
+            handle for role in ROLES if (handle := self._handles.get(role)) and handle.ready and not handle.exited
+        )
+
+    def alive(self) -> tuple[WorkerHandle, ...]:
+        return tuple(handle for handle in self._handles.values() if not handle.exited)
+
+    def any(self) -> bool:
+        """False once all are dead and swept."""
+        return bool(self._handles)
+
+    def tell(self, role: Role, message: ToWorker) -> None:
+        handle = self._handles.get(role)
+        if handle is not None and handle.ready and not handle.exited:
+            self._mailbox.send(handle.worker_id, message)
+
+    def remove(self, handle: WorkerHandle) -> None:
+        """Its tree was swept."""
+        if self._handles.get(handle.role) is handle:
+            del self._handles[handle.role]
