@@ -1,0 +1,272 @@
+"""A chat-completions response, read event by event.
+
+What counts: a `finish_reason` or `[DONE]` is the positive end signal (D2). An `error` beside anything, a finish
+reason `error`, or an event named `error` is the provider's error and ends the reading. Usage may follow the finish.
+"""
+
+import json
+
+import msgspec
+
+from haltline.protocol.conversation import Reasoning
+from haltline.protocol.kinds import Finish
+from haltline.worker.llm.assembly import Assembly, Piece
+from haltline.worker.llm.chat_usage import UsageMeter
+from haltline.worker.llm.happenings import (
+    AnyHappening,
+    ErrorReport,
+    Finished,
+    Malformed,
+    ReasoningText,
+    Step,
+    Summary,
+    Text,
+)
+from haltline.worker.llm.sse import Event
+from haltline.worker.llm.surrogates import mend
+
+DONE = "[DONE]"
+
+PING_EVENTS = frozenset({"ping", "keepalive", "keep-alive", "heartbeat"})
+"""Event names that only keep the line open; their data is of no format."""
+
+FINISH: dict[str, Finish] = {
+    "stop": "stop",
+    "tool_calls": "tool_calls",
+    "tool_use": "tool_calls",
+    "function_call": "tool_calls",
+    "length": "length",
+    "max_tokens": "length",
+    "max_output_tokens": "length",
+    "model_length": "length",
+    "content_filter": "content_filter",
+    "safety": "content_filter",
+    "refusal": "content_filter",
+    "prohibited_content": "content_filter",
+    "recitation": "content_filter",
+    "blocklist": "content_filter",
+}
+"""Finish reasons, lower case, up to the first colon (`content_filter: PROHIBITED_CONTENT`). Any other word is an
+end whose reason we do not know: `stop`, and the word is kept; what came with it decides (R46)."""
+
+_NO_ERROR = frozenset({b"", b"null", b"false", b'""', b"{}", b"[]"})
+_ABSENT = msgspec.Raw(b"")
+
+
+class _Part(msgspec.Struct, frozen=True):
+    text: str | None = None
+
+
+class _Function(msgspec.Struct, frozen=True):
+    name: str | None = None
+    arguments: msgspec.Raw = _ABSENT
+    """Text, null, or (R40) an object."""
+
+
+class _ToolCall(msgspec.Struct, frozen=True):
+    index: int | float | str | None = None
+    id: str | int | None = None
+    function: _Function | None = None
+
+
+class _Detail(msgspec.Struct, frozen=True):
+    text: str | None = None
+    summary: str | None = None
+
+
+class _Delta(msgspec.Struct, frozen=True):
+    """A piece of the message, or the whole one."""
+
+    role: str | None = None
+    content: str | list[_Part] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    reasoning_details: list[_Detail] | None = None
+    refusal: str | None = None
+    tool_calls: list[_ToolCall] | None = None
+    function_call: _Function | None = None
+
+
+class _Choice(msgspec.Struct, frozen=True):
+    delta: _Delta | None = None
+    message: _Delta | None = None
+    finish_reason: str | None = None
+    error: msgspec.Raw = _ABSENT
+    usage: msgspec.Raw = _ABSENT
+
+
+class _Chunk(msgspec.Struct, frozen=True):
+    object: str | None = None
+    type: str | None = None
+    choices: list[_Choice] | None = None
+    usage: msgspec.Raw = _ABSENT
+    error: msgspec.Raw = _ABSENT
+
+    def reports_error(self) -> bool:
+        if _is_there(self.error) or self.object == "error" or self.type == "error":
+            return True
+        return any(
+            _is_there(choice.error) or (choice.finish_reason or "").lower() == "error" for choice in self.choices or ()
+        )
+
+
+_decoder = msgspec.json.Decoder(_Chunk)
+
+
+class _Unreadable(Exception):
+    """Of this module: the text is no chunk; its words say why."""
+
+
+class ChatReader:
+    """One response. See adapter.EventReader."""
+
+    def __init__(self) -> None:
+        self._finish: Finish | None = None
+        self._finish_raw = ""
+        self._began = False
+        self._calls = Assembly()
+        self._usage = UsageMeter()
+        self._reasoning: list[str] = []
+        self._reasoning_field: str | None = None
+        self._refusal: list[str] = []
+
+    def take(self, event: Event) -> list[AnyHappening]:
+        if event.name in PING_EVENTS:
+            return []
+        if event.data.strip() == DONE:
+            return [self._done()]
+        if event.name == "error":
+            return [] if event.unterminated else [ErrorReport(event.data, in_stream=True)]
+        try:
+            chunk = _decode(event.data)
+        except _Unreadable as problem:
+            # Cut off by the end of the input: a truncation, which the missing end signal tells.
+            return [] if event.unterminated else [Malformed(str(problem), event.data, in_stream=True)]
+        if chunk.reports_error():
+            return [ErrorReport(event.data, in_stream=True)]
+        return self._take_chunk(chunk)
+
+    def whole(self, body: bytes) -> list[AnyHappening]:
+        text = body.decode("utf-8", "replace")
+        try:
+            chunk = _decode(text)
+        except _Unreadable as problem:
+            return [Malformed(str(problem), text, in_stream=False)]
+        if chunk.reports_error():
+            return [ErrorReport(text, in_stream=False)]
+        if not any(choice.message for choice in chunk.choices or ()):
+            return [Malformed("a JSON body that is neither an answer nor an error", text, in_stream=False)]
+        return [*self._take_chunk(chunk), self._done()]
+
+    def summary(self) -> Summary:
+        text = "".join(self._reasoning)
+        return Summary(
+            finish=self._finish,
+            finish_raw=self._finish_raw,
+            calls=self._calls.calls(
+                ended=self._finish is not None,
+                cut=self._finish in ("length", "content_filter"),
+            ),
+            reasoning=(Reasoning(text=text, field=self._reasoning_field),) if text and self._finish else (),
+            usage=self._usage.total(),
+            refusal="".join(self._refusal),
+        )
+
+    def _take_chunk(self, chunk: _Chunk) -> list[AnyHappening]:
+        happenings: list[AnyHappening] = []
+        if _is_there(chunk.usage):
+            self._usage.report(chunk.usage)
+        for choice in chunk.choices or ():
+            if _is_there(choice.usage):
+                self._usage.report(choice.usage)
+            if (delta := choice.delta or choice.message) is not None:
+                happenings += self._take_delta(delta)
+            if choice.finish_reason and self._finish is None:
+                self._finish_raw = choice.finish_reason
+                self._finish = FINISH.get(choice.finish_reason.lower().partition(":")[0].strip(), "stop")
+                happenings.append(Finished(last=False))
+        return happenings
+
+    def _take_delta(self, delta: _Delta) -> list[AnyHappening]:
+        happenings: list[AnyHappening] = []
+        if reasoning := self._reasoning_of(delta):
+            self._reasoning.append(reasoning)
+            happenings.append(ReasoningText(reasoning))
+        if text := _text_of(delta):
+            happenings.append(Text(text))
+        if delta.refusal:
+            self._refusal.append(delta.refusal)
+            happenings.append(Step())
+        for call in delta.tool_calls or ():
+            self._add_call(call)
+            happenings.append(Step())
+        if delta.function_call is not None and not delta.tool_calls:
+            self._add_call(_ToolCall(function=delta.function_call))
+            happenings.append(Step())
+        if not happenings and not self._began:
+            happenings.append(Step())  # the first chunk has only a role; empty ones after it are no progress
+        self._began = True
+        return happenings
+
+    def _reasoning_of(self, delta: _Delta) -> str:
+        """Counted once where a server sends it under several names."""
+        if delta.reasoning_content:
+            self._reasoning_field = self._reasoning_field or "reasoning_content"
+            return delta.reasoning_content
+        details = "".join(detail.text or detail.summary or "" for detail in delta.reasoning_details or ())
+        if text := delta.reasoning or details:
+            self._reasoning_field = self._reasoning_field or "reasoning"
+        return text
+
+    def _add_call(self, call: _ToolCall) -> None:
+        function = call.function or _Function()
+        self._calls.add(
+            Piece(
+                index=int(call.index) if isinstance(call.index, int | float) else None,
+                id="" if call.id is None else str(call.id),
+                name=function.name or "",
+                arguments=_arguments_of(function.arguments),
+            )
+        )
+
+    def _done(self) -> Finished:
+        if self._finish is None:
+            self._finish = "tool_calls" if self._calls else "stop"
+            self._finish_raw = DONE
+        return Finished(last=True)
+
+
+def _decode(text: str) -> _Chunk:
+    """Strict first. Servers that write half characters or bare control characters get a second, lenient look."""
+    try:
+        return _decoder.decode(text)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise _Unreadable(f"JSON of an unexpected shape: {error}") from error
+    except msgspec.DecodeError:
+        pass
+    try:
+        return _decoder.decode(json.dumps(json.loads(mend(text), strict=False)))
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise _Unreadable(f"JSON of an unexpected shape: {error}") from error
+    except ValueError as error:
+        raise _Unreadable(f"not JSON: {error}") from error
+
+
+def _is_there(raw: msgspec.Raw) -> bool:
+    return bytes(raw) not in _NO_ERROR
+
+
+def _text_of(delta: _Delta) -> str:
+    if isinstance(delta.content, list):
+        return "".join(part.text or "" for part in delta.content)
+    return delta.content or ""
+
+
+def _arguments_of(raw: msgspec.Raw) -> str:
+    """Text as it is; an object as its JSON text, as the server wrote it."""
+    value = bytes(raw)
+    if value in (b"", b"null"):
+        return ""
+    if value.startswith(b'"'):
+        return msgspec.json.decode(value, type=str)
+    return value.decode("utf-8", "replace")
