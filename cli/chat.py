@@ -1,0 +1,80 @@
+"""`haltline chat`: a conversation, one prompt per line of standard input.
+
+1. A cancel ends a run, never the session: the next line is taken at once (F9). SIGTERM and SIGHUP end both.
+2. At the prompt Ctrl+C drops what was typed; three in a row leave, as they do during a run.
+3. The exit code is the last run's, as a shell's is its last command's; 0 where there was none.
+"""
+
+import os
+import signal
+
+import click
+import msgspec
+
+from haltline.cli import setting_up
+from haltline.cli.client import Client, Left, SupervisorGone
+from haltline.cli.interrupts import Interrupted
+from haltline.cli.options import SessionOptions, session_params
+from haltline.cli.owned import Owned
+from haltline.cli.session_settings import Decided
+from haltline.protocol import exits
+from haltline.protocol.endpoints import Places
+from haltline.protocol.errors import BrokenInvariant
+
+PRESSES_TO_LEAVE = 3
+
+
+def _chat(**given: object) -> int:
+    options = msgspec.convert(given, SessionOptions)
+    owned = click.get_current_context().find_object(Owned)
+    if owned is None:
+        raise BrokenInvariant("chat was started without a process chain")
+    decided = setting_up.decide(options, os.environ)
+    client = Client(owned, command="chat", view=setting_up.view(options.format, os.environ), outlet=setting_up.outlet())
+    try:
+        return _conversation(client, decided)
+    except Left as left:
+        return left.exit_code
+
+
+def _conversation(client: Client, decided: Decided) -> int:
+    try:
+        client.start(pid=os.getpid())
+        client.open(decided, journal=Places(os.environ, os.getuid()).journal)
+        code = _rounds(client, prompt="> " if decided.settings.interactive else "")
+    except Interrupted as interruption:
+        code = interruption.exit_code
+    except SupervisorGone:
+        code = client.conclude_dead("the supervisor ended before a run began").exit_code
+    client.close()
+    return code
+
+
+def _rounds(client: Client, *, prompt: str) -> int:
+    code = exits.COMPLETED
+    presses = 0
+    while not client.ended:
+        try:
+            line = client.read_line(prompt=prompt)
+        except Interrupted as interruption:
+            presses += 1
+            if interruption.number != signal.SIGINT or not prompt or presses >= PRESSES_TO_LEAVE:
+                raise
+            client.say("\nCtrl+D leaves")
+            continue
+        presses = 0
+        if line is None:
+            break
+        if line.strip():
+            code = client.run(line).exit_code
+            if code == exits.TERMINATED:
+                break
+    return code
+
+
+command = click.Command(
+    "chat",
+    params=session_params(),
+    callback=_chat,
+    help="A conversation: one prompt per line. Ctrl+C stops a run, Ctrl+D leaves.",
+)

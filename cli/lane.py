@@ -1,0 +1,67 @@
+"""The client's end of the client lane: one DEALER, read and written without an event loop.
+
+The lane never waits by itself; `wait` below does, for the lane and for the file descriptors of the command
+(signals, standard input, the supervisor's death) together.
+"""
+
+import math
+from collections.abc import Collection
+from typing import Final
+
+import zmq
+
+from haltline.protocol import codec
+from haltline.protocol.client_messages import ClientHello, ToClient, ToSupervisor
+from haltline.protocol.endpoints import Endpoints, ipc
+
+RECONNECT_MS = 5
+"""A supervisor binds a few milliseconds after its folder appears."""
+LINGER_MS = 200
+"""The last message (CloseSession, a cancel) has this long to leave; a supervisor that hangs holds up no exit."""
+
+LANE: Final = -1
+"""Stands for the lane among ready file descriptors."""
+
+
+class Lane:
+    """A connection that has said hello. Welcome, or Refused, is its first answer."""
+
+    def __init__(self, endpoints: Endpoints, token: bytes, *, command: str, pid: int) -> None:
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+        self.socket = self._context.socket(zmq.DEALER)
+        self.socket.setsockopt(zmq.LINGER, LINGER_MS)
+        self.socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
+        self.socket.connect(ipc(endpoints.clients))
+        self.send(ClientHello(token=token, command=command, pid=pid))
+
+    def send(self, message: ToSupervisor) -> None:
+        """Queue a message. A lane that holds a thousand unsent ones has a dead peer: zmq.Again is a bug of ours."""
+        self.socket.send(codec.to_supervisor.encode(message), zmq.NOBLOCK)
+
+    def receive(self) -> ToClient | None:
+        """The next message that has arrived, None when there is none. Raises Undecodable."""
+        try:
+            frames = self.socket.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return None
+        return codec.to_client.decode(frames[-1])
+
+    def close(self) -> None:
+        """Send what is queued, LINGER_MS at most, and let go."""
+        self.socket.close()
+        self._context.term()
+
+
+def wait(
+    lane: Lane | None, *, reading: Collection[int], writing: Collection[int] = (), timeout_s: float | None
+) -> frozenset[int]:
+    """What is ready, or at its end, within `timeout_s` (None: no bound): descriptors, and LANE for the lane."""
+    poller = zmq.Poller()
+    if lane is not None:
+        poller.register(lane.socket, zmq.POLLIN)
+    for fd in reading:
+        poller.register(fd, zmq.POLLIN)
+    for fd in writing:
+        poller.register(fd, zmq.POLLOUT)
+    happened = poller.poll(None if timeout_s is None else max(0, math.ceil(timeout_s * 1000)))
+    return frozenset(LANE if isinstance(ready, zmq.Socket) else ready for ready, _ in happened)

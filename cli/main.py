@@ -1,0 +1,126 @@
+"""The `haltline` command: finds the sub-command, turns every way to fail into one line and an exit code.
+
+Sub-commands are imported when they are called: `ps` must work while the machine is overloaded, so it loads
+nothing of the others; `--help` loads none.
+"""
+
+import importlib
+import os
+import signal
+import sys
+from typing import Final
+
+import click
+
+from haltline.cli.owned import Owned
+from haltline.cli.version import VERSION
+from haltline.protocol import exits
+from haltline.protocol.endpoints import Places
+from haltline.protocol.errors import BrokenInvariant, ConfigurationProblem, UsageProblem
+
+_COMMANDS: Final = {
+    "run": ("haltline.cli.run", "Do one task, as isolated processes."),
+    "chat": ("haltline.cli.chat", "A conversation, one prompt per line."),
+    "demo": ("haltline.cli.demo", "Repair a small repository on the embedded model server, and show what was proved."),
+    "gateway": ("haltline.cli.gateway_command", "The scripted, fault-injecting model server on 127.0.0.1."),
+    "ps": ("haltline.cli.ps", "Live sessions and workers of this user."),
+}
+
+EXAMPLES: Final = """\b
+Examples:
+  haltline demo
+  haltline run -m demo "say something"
+  haltline run "mend the failing test" --timeout 15m
+  haltline ps
+"""
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        known = _COMMANDS.get(cmd_name)
+        if known is None:
+            return None
+        command: click.Command = importlib.import_module(known[0]).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, words) for name, (_module, words) in _COMMANDS.items()])
+
+
+_haltline = _Commands(
+    "haltline",
+    params=[
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=lambda ctx, _param, value: _version(ctx) if value else None,
+            help="Show the version.",
+        )
+    ],
+    help="Runs agents as isolated processes that can always be stopped.",
+    epilog=EXAMPLES,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(ctx: click.Context) -> None:
+    click.echo(f"haltline {VERSION}")
+    ctx.exit()
+
+
+def cli(owned: Owned | None, argv: list[str]) -> int:
+    """Run the command line `argv` (without the program's name). `owned`: the process chain of `run` and `chat`.
+    Returns the exit code; every problem has been said on stderr, in one line."""
+    if owned is None:  # nobody reads the signal pipe in the other commands
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        code: object = _haltline.main(args=argv, prog_name="haltline", standalone_mode=False, obj=owned)
+    except click.UsageError as problem:
+        return _fail(_usage(problem), exits.USAGE)
+    except UsageProblem as problem:
+        return _fail(str(problem), exits.USAGE)
+    except ConfigurationProblem as problem:
+        return _fail(str(problem), exits.CONFIGURATION)
+    except (click.Abort, KeyboardInterrupt):
+        return exits.INTERRUPTED
+    except BrokenPipeError:  # the reader of a listing has gone
+        return exits.INTERRUPTED
+    except Exception as bug:  # noqa: BLE001  (the edge: whatever it is, no user sees a traceback)
+        return _fail(_log(bug), exits.BUG)
+    return code if isinstance(code, int) else exits.COMPLETED
+
+
+def _usage(problem: click.UsageError) -> str:
+    words = problem.format_message()
+    path = problem.ctx.command_path if problem.ctx is not None else "haltline"
+    return f"{words} (see `{path} --help`)"
+
+
+def _fail(words: str, code: int) -> int:
+    os.write(2, f"haltline: {' '.join(words.split())}\n".encode("utf-8", "replace"))
+    return code
+
+
+def _log(bug: Exception) -> str:
+    """Write the traceback where a report can be made from it. Returns one line for the user."""
+    import time
+    import traceback
+
+    kind = "broken invariant" if isinstance(bug, BrokenInvariant) else type(bug).__name__
+    folder = Places(os.environ, os.getuid()).logs
+    path = f"{folder}/client-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        with open(path, "x", encoding="utf-8", errors="replace") as log:
+            log.write(f"haltline {VERSION}, python {sys.version}\n{''.join(traceback.format_exception(bug))}")
+    except OSError as error:
+        return f"a bug of haltline's own ({kind}: {bug}); its log could not be written to {folder}: {error.strerror}"
+    return f"a bug of haltline's own ({kind}: {bug}); please report it with {path}"

@@ -1,0 +1,120 @@
+"""Writes pieces to stdout and stderr without ever blocking the loop that watches for signals.
+
+1. A stream is written only when poll said that it takes something, and then at most PIPE_BUF bytes, which a
+   pipe with room takes whole: a reader that stops (`| less`) never makes the client deaf to Ctrl+C. The
+   streams' own flags are left alone, since other programs share them.
+2. Where both are the same terminal they share one queue, so what a person sees is in order. A line for stderr
+   that would land behind unfinished text of stdout starts on a new line.
+3. A reader that has gone (EPIPE) is noticed: `reader_lost`. Nothing more is queued for that stream.
+4. UTF-8, whatever the locale says; what cannot be encoded is replaced.
+5. One status line may stand at the bottom of a terminal; it is erased before anything else is written there.
+"""
+
+import os
+from collections import deque
+from collections.abc import Iterable
+from select import PIPE_BUF
+from typing import Final
+
+from haltline.cli.pieces import Piece, To
+from haltline.cli.printable import fit
+
+FULL_BYTES: Final = 1 << 20
+"""Above this much unwritten text no more events are taken from the supervisor, which then merges deltas."""
+_ERASE: Final = "\r\x1b[2K"
+
+
+class Outlet:
+    """`out_fd`, `err_fd`: 1 and 2, or pipes of a test."""
+
+    def __init__(self, *, out_fd: int = 1, err_fd: int = 2, same_screen: bool, columns: int = 80) -> None:
+        """`same_screen`: both are terminals (rule 2). `columns`: of the terminal behind stderr."""
+        self._fds: dict[To, int] = {"out": out_fd, "err": err_fd}
+        self._same_screen = same_screen
+        self.columns = columns
+        self._queues: dict[To, deque[tuple[To, bytes]]] = {"out": deque(), "err": deque()}
+        self._unwritten = 0
+        self._lost: set[To] = set()
+        self._out_open = False
+        """stdout's last character was no line end."""
+        self._status: str | None = None
+
+    @property
+    def reader_lost(self) -> bool:
+        return "out" in self._lost
+
+    @property
+    def full(self) -> bool:
+        return self._unwritten > FULL_BYTES
+
+    @property
+    def waiting(self) -> tuple[int, ...]:
+        """Descriptors that have something to write."""
+        return tuple({self._fds[queue[0][0]] for queue in self._queues.values() if queue})
+
+    def put(self, pieces: Iterable[Piece]) -> None:
+        for piece in pieces:
+            if not piece.text:
+                continue
+            if self._same_screen or piece.to == "err":
+                self.set_status(None)
+            text = piece.text
+            if piece.to == "out":
+                self._out_open = not text.endswith("\n")
+            else:
+                text = self._from_new_line(text)
+            self._queue(piece.to, text)
+
+    def set_status(self, text: str | None) -> None:
+        """Show `text` as the bottom line, or none."""
+        if text is not None:
+            text = fit(text, self.columns - 1)
+        if text == self._status:
+            return
+        if self._status is not None:
+            self._queue("err", _ERASE)
+        if text is not None:
+            self._queue("err", self._from_new_line(text))
+        self._status = text
+
+    def _from_new_line(self, text: str) -> str:
+        """Rule 2."""
+        if not (self._same_screen and self._out_open):
+            return text
+        self._out_open = False
+        return "\n" + text
+
+    def _queue(self, to: To, text: str) -> None:
+        if to in self._lost:
+            return
+        data = text.encode("utf-8", "replace")
+        self._queues["err" if self._same_screen else to].append((to, data))
+        self._unwritten += len(data)
+
+    def write(self, ready: Iterable[int]) -> None:
+        """Write what the ready descriptors take."""
+        for fd in ready:
+            for queue in self._queues.values():
+                if queue and self._fds[queue[0][0]] == fd:
+                    self._write_head(queue)
+
+    def _write_head(self, queue: deque[tuple[To, bytes]]) -> None:
+        to, data = queue.popleft()
+        try:
+            written = os.write(self._fds[to], data[:PIPE_BUF])
+        except BlockingIOError:  # somebody made it non-blocking, and another writer took the room
+            written = 0
+        except OSError:  # EPIPE, or EIO of a terminal that was hung up
+            self._lose(to, data)
+            return
+        self._unwritten -= written
+        if written < len(data):
+            queue.appendleft((to, data[written:]))
+
+    def _lose(self, to: To, data: bytes) -> None:
+        self._lost.add(to)
+        self._unwritten -= len(data)
+        for name, queue in self._queues.items():
+            kept = deque(entry for entry in queue if entry[0] != to)
+            self._unwritten -= sum(len(text) for _, text in queue) - sum(len(text) for _, text in kept)
+            self._queues[name] = kept

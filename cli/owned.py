@@ -1,0 +1,57 @@
+"""The process chain that this command started, as its client sees it.
+
+A supervisor's death is seen through its pidfd, never through end-of-file: every later fork holds copies of its
+pipes. Before the first message the pidfd is not known, so the guard's stands in: the guard goes after the
+supervisor and everything under it.
+"""
+
+import os
+import select
+import signal
+
+from haltline.protocol.endpoints import Endpoints
+from haltline.supervisor.chain import Chain
+
+
+class Owned:
+    """What `run` and `chat` hold of their guard and supervisor. Made by the launcher, once."""
+
+    def __init__(self, *, chain: Chain, guard_pid: int, signals_fd: int) -> None:
+        self.endpoints = Endpoints(chain.folder)
+        self.token = chain.token
+        self.ready_fd = chain.ready_r
+        """`ready`, or `failed: WORDS`, and a line end, once the supervisor's sockets are bound, or cannot be."""
+        self.signals_fd = signals_fd
+        """One byte per signal: its number."""
+        self._chain = chain
+        self.guard_fd = os.pidfd_open(guard_pid)  # our child and not reaped: the number is still its own
+
+    def wait_for_guard(self, timeout_s: float) -> bool:
+        """True: the guard is gone, so nothing that this command started is left."""
+        poll = select.poll()
+        poll.register(self.guard_fd, select.POLLIN)
+        return bool(poll.poll(timeout_s * 1000))
+
+    def last_words(self) -> str:
+        """Where the guard puts what the supervisor said before it died; "" if it said nothing."""
+        try:
+            said = os.stat(self._chain.log).st_size > 0
+        except FileNotFoundError:  # the guard has put it there already, or removed it with the folder
+            said = os.path.exists(self._chain.log_kept)
+        return f"; its last words are in {self._chain.log_kept}" if said else ""
+
+    def leave(self) -> None:
+        """Say goodbye: the terminal is in order, the guard need not restore it."""
+        try:
+            os.write(self._chain.bye_w, b"\n")
+        except BrokenPipeError:  # the guard has gone first
+            return
+
+
+def numbers(signals_fd: int) -> tuple[int, ...]:
+    """The signals that came since the last call, oldest first; window changes are not among them."""
+    try:
+        seen = os.read(signals_fd, 4096)
+    except BlockingIOError:
+        return ()
+    return tuple(number for number in seen if number != signal.SIGWINCH)

@@ -1,0 +1,76 @@
+"""`haltline run`: one prompt, one run, its exit code."""
+
+import os
+
+import click
+import msgspec
+
+from haltline.cli import prompt_text, setting_up
+from haltline.cli.client import Client, Left, SupervisorGone
+from haltline.cli.interrupts import Interrupted
+from haltline.cli.options import SessionOptions, session_params
+from haltline.cli.owned import Owned
+from haltline.cli.session_settings import Decided
+from haltline.protocol import exits
+from haltline.protocol.endpoints import Places
+from haltline.protocol.errors import BrokenInvariant
+
+EXAMPLES = """\b
+Examples:
+  haltline run "mend the failing test"
+  haltline run -m demo/repair -y "mend the failing test"
+  git diff | haltline run "review this" -o json
+  haltline run - < task.txt
+"""
+
+
+class RunOptions(SessionOptions, frozen=True, kw_only=True):
+    prompt: str | None = None
+
+
+def _run(**given: object) -> int:
+    options = msgspec.convert(given, RunOptions)
+    owned = click.get_current_context().find_object(Owned)
+    if owned is None:
+        raise BrokenInvariant("run was started without a process chain")
+    decided = setting_up.decide(options, os.environ)
+    try:
+        prompt = _prompt(options.prompt, owned)
+    except Interrupted as signal:
+        return signal.exit_code
+    client = Client(owned, command="run", view=setting_up.view(options.format, os.environ), outlet=setting_up.outlet())
+    try:
+        return _one_run(client, decided, prompt)
+    except Left as left:
+        return left.exit_code
+
+
+def _prompt(argument: str | None, owned: Owned) -> str:
+    piped = ""
+    if argument == "-" or prompt_text.is_piped(0):
+        piped = prompt_text.read_all(0, owned.signals_fd)
+    return prompt_text.compose(prompt_text.Given(argument, piped))
+
+
+def _one_run(client: Client, decided: Decided, prompt: str) -> int:
+    try:
+        client.start(pid=os.getpid())
+        client.open(decided, journal=Places(os.environ, os.getuid()).journal)
+    except Interrupted as signal:
+        terminated = signal.exit_code == exits.TERMINATED
+        result = client.conclude("cancelled", "stopped before the run began", terminated=terminated)
+    except SupervisorGone:
+        result = client.conclude_dead("the supervisor ended before the run began")
+    else:
+        result = client.run(prompt)
+    client.close()
+    return result.exit_code
+
+
+command = click.Command(
+    "run",
+    params=[click.Argument(["prompt"], required=False), *session_params()],
+    callback=_run,
+    help="Do one task. PROMPT `-` reads it from standard input; piped input is added to a given one.",
+    epilog=EXAMPLES,
+)
