@@ -159,17 +159,15 @@ class ChatReader:
         return [*self._take_chunk(chunk), self._done()]
 
     def summary(self) -> Summary:
-        text = "".join(self._reasoning)
+        text, refusal = "".join(self._reasoning), "".join(self._refusal)
+        finish: Finish | None = "content_filter" if refusal and self._finish == "stop" else self._finish
         return Summary(
-            finish=self._finish,
+            finish=finish,
             finish_raw=self._finish_raw,
-            calls=self._calls.calls(
-                ended=self._finish is not None,
-                cut=self._finish in ("length", "content_filter"),
-            ),
-            reasoning=(Reasoning(text=text, field=self._reasoning_field),) if text and self._finish else (),
+            calls=self._calls.calls(ended=finish is not None, cut=finish in ("length", "content_filter")),
+            reasoning=(Reasoning(text=text, field=self._reasoning_field),) if text and finish else (),
             usage=self._usage.total(),
-            refusal="".join(self._refusal),
+            refusal=refusal,
         )
 
     def _take_chunk(self, chunk: _Chunk) -> list[AnyHappening]:

@@ -4,6 +4,8 @@ Each field is kept at its largest value within the attempt (R61); the four parts
 `prompt_tokens` includes the cached ones (R64).
 """
 
+import math
+
 import msgspec
 
 from haltline.protocol.conversation import Usage
@@ -71,4 +73,4 @@ class UsageMeter:
 
 
 def _larger(known: int, *counts: Count) -> int:
-    return max(known, *(int(count) for count in counts if count is not None))
+    return max([known, *(int(count) for count in counts if count is not None and math.isfinite(count))])
