@@ -37,6 +37,7 @@ TEXT_FIELDS = frozenset(
         "details",
         "errormessage",
         "errormsg",
+        "statusmsg",
         "errordescription",
         "description",
         "title",
@@ -294,8 +295,7 @@ def _string(name: str, value: str, into: _Gathering, depth: int) -> None:
     if name in FOREIGN_FIELDS:
         into.codes.add(name)
     elif name in FINISH_FIELDS:
-        into.finishes.update(canonical(part) for part in (value, value.split(":")[0]))
-        into.codes.update(canonical(part) for part in value.split(":"))
+        into.finishes.update(canonical(part) for part in value.split(":"))
     elif name in STATUS_FIELDS and value.isdecimal() and 400 <= int(value[:4]) < 600:
         into.statuses.append(int(value))
     elif name in CODE_FIELDS:
@@ -310,7 +310,7 @@ def _string(name: str, value: str, into: _Gathering, depth: int) -> None:
 
 def _number(name: str, value: float, into: _Gathering) -> None:
     if name in STATUS_FIELDS:
-        if value == int(value) and 300 <= value < 600:
+        if value == int(value) and 400 <= value < 600:
             into.statuses.append(int(value))
         else:
             into.codes.add(str(int(value)))

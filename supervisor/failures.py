@@ -16,7 +16,7 @@ import msgspec
 
 from haltline.protocol.kinds import Again, Finish, Handling, Kind, Phase, StreamTimer, Subkind
 from haltline.protocol.messages import AttemptFailed
-from haltline.supervisor import failure_evidence, failure_table, failure_words, retry_after
+from haltline.supervisor import failure_evidence, failure_table, failure_transport, failure_words, retry_after
 from haltline.supervisor.failure_evidence import Evidence
 
 Asking = Literal["turn", "compaction"]
@@ -168,7 +168,8 @@ def _verdict(failed: AttemptFailed, evidence: Evidence, phase: Phase) -> _Verdic
         return _timed_out(failed.timer)
     refused = failed.status is not None and failed.status >= 300
     if failed.exception is not None and not refused:
-        return _transport(failed.exception, phase)
+        broke = failure_transport.find(failed.exception, phase)
+        return _Verdict(kind=broke.kind, subkind=broke.subkind, again=broke.again, local=broke.local)
     rule = None if evidence.empty and not refused else failure_table.find(evidence)
     if failed.malformed is not None and (rule is None or not evidence.structured):
         return _Verdict(kind="malformed_response", again="no" if evidence.html else "unknown")
@@ -206,56 +207,6 @@ def _broken(phase: Phase) -> _Verdict:
             return _Verdict(kind="stream_truncated")
         case _:
             assert_never(phase)
-
-
-_CERTIFICATE = re.compile(r"certificate[ _]verify[ _]failed|hostname mismatch|self[- ]signed|certificate has expired")
-_TLS = re.compile(r"\bssl\b|\btls\b|_ssl\.c|sslerror|certificate|wrong version number|handshake")
-_DNS = re.compile(
-    r"gaierror|name or service not known|name resolution|nodename nor servname|getaddrinfo|no address associated|"
-    r"name does not resolve|unknown host|no such host|errno -[2358]\b|non-recoverable failure in name"
-)
-_NO_HOST = re.compile(
-    r"name or service not known|nodename nor servname|no address associated|no such host|"
-    r"name does not resolve|unknown host|errno -[25]\b"
-)
-_REFUSED = re.compile(r"refused|errno (?:111|61)\b|all connection attempts failed")
-_LOOPBACK = re.compile(r"127\.\d|localhost|::1\b")
-_UNREACHABLE = re.compile(r"unreachable|no route|errno (?:101|113|51|65)\b|cannot assign")
-_OUR_REQUEST = re.compile(
-    r"^(?:unsupportedprotocol|invalidurl|localprotocolerror|toomanyredirects|cookieconflict|"
-    r"unicodeencodeerror)"
-)
-
-
-def _transport(exception: str, phase: Phase) -> _Verdict:
-    words = exception.lower()
-    name = words.split(":", 1)[0].strip()
-    if _OUR_REQUEST.match(name):
-        return _Verdict(kind="bad_request", again="no")
-    if "407" in words and "proxy" in words:
-        return _Verdict(kind="auth")
-    if name == "decodingerror":
-        return _Verdict(kind="malformed_response")
-    if "cancelled" in name or "abort" in name:
-        return _Verdict(kind="aborted")
-    before_headers = phase in ("connect", "headers", "tool")
-    if "timeout" in name or ("timed out" in words and not before_headers):
-        if before_headers:
-            return _Verdict(kind="network", subkind="timeout")
-        return _Verdict(kind="stream_idle", subkind="first_event" if phase == "first_event" else "silence")
-    if not before_headers:
-        return _Verdict(kind="stream_truncated")
-    if _DNS.search(words):
-        return _Verdict(kind="network", subkind="dns", local=_NO_HOST.search(words) is not None)
-    if _TLS.search(words):
-        return _Verdict(kind="network", subkind="tls", again="no" if _CERTIFICATE.search(words) else "unknown")
-    if "timed out" in words:
-        return _Verdict(kind="network", subkind="timeout")
-    if _REFUSED.search(words):
-        return _Verdict(kind="network", subkind="connect", local=_LOOPBACK.search(words) is not None)
-    if name.startswith(("connecterror", "proxyerror")) or _UNREACHABLE.search(words):
-        return _Verdict(kind="network", subkind="connect")
-    return _Verdict(kind="network", subkind="reset")
 
 
 _BUDGET = re.compile(r"limit:?\s*([\d,]+)\b.{0,60}?requested:?\s*([\d,]+)", re.IGNORECASE | re.DOTALL)
