@@ -59,7 +59,6 @@ LEAVE_S: Final = 0.1
 """For the last line of a client that leaves at the third press."""
 STATUS_S: Final = 0.25
 """How often a status line that counts seconds is looked at."""
-STDIN: Final = 0
 
 
 class Left(Exception):
@@ -77,11 +76,12 @@ class SupervisorGone(Exception):
 class Client:
     """In order: `start`, `open`, `run` and `read_line` as often as wanted, `close`."""
 
-    def __init__(self, owned: Owned, *, command: str, view: View, outlet: Outlet) -> None:
+    def __init__(self, owned: Owned, *, command: str, view: View, outlet: Outlet, stdin_fd: int = 0) -> None:
         self._owned = owned
         self._command = command
         self._view = view
         self._outlet = outlet
+        self._stdin_fd = stdin_fd
         self._lane: Lane | None = None
         self._supervisor_fd: int | None = None
         self._inbox: deque[ToClient] = deque()
@@ -273,7 +273,7 @@ class Client:
     # ---- questions and prompts
 
     def _ask(self) -> None:
-        discard_typed_ahead()
+        discard_typed_ahead(self._stdin_fd)
         self._outlet.put((Piece("err", self._questions.text()),))
 
     def _answer(self) -> None:
@@ -338,13 +338,13 @@ class Client:
         if lane is not None and self._supervisor_fd is not None:
             reading.append(self._supervisor_fd)
         if stdin and not self._lines.ended:
-            reading.append(STDIN)
+            reading.append(self._stdin_fd)
         ready = wait(lane, reading=reading, writing=self._outlet.waiting, timeout_s=self._timeout(deadline))
         self._outlet.write(ready)
         self._take_signals()
         self._tell_of_lost_reader()
-        if STDIN in ready and stdin:
-            self._lines.feed(os.read(STDIN, 65536))
+        if stdin and self._stdin_fd in ready:
+            self._lines.feed(os.read(self._stdin_fd, 65536))
         if self._supervisor_fd in ready and lane is not None and LANE not in ready:
             ready = wait(lane, reading=(), timeout_s=LAST_WORDS_S)  # rule 3
             if LANE not in ready:
@@ -423,12 +423,12 @@ class Client:
             self._send(CancelRequest(session_id=self._seen.session_id, by="lost_client"))
 
 
-def discard_typed_ahead() -> None:
+def discard_typed_ahead(fd: int) -> None:
     """What was typed before a question was read does not answer it."""
     import termios
 
     try:
-        termios.tcflush(STDIN, termios.TCIFLUSH)
+        termios.tcflush(fd, termios.TCIFLUSH)
     except termios.error:  # no terminal: nothing is typed
         return
 

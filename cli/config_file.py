@@ -143,7 +143,7 @@ def _words(problem: str) -> str:
         return f"{full}: unknown key, expected one of {', '.join(_TABLES[key].__struct_fields__)}"
     if key in _CHOICES:
         return f"{key}: expected one of {', '.join(_CHOICES[key])}"
-    return f"{key}: {sentence[:1].lower()}{sentence[1:].replace('`', '')}"
+    return f"{key}: {sentence[:1].lower()}{sentence[1:].replace('`', '').replace(' | null', '')}"
 
 
 def _refuse_what_only_the_user_may_say(config: ConfigFile, path: str) -> None:

@@ -1,0 +1,94 @@
+"""How pieces reach stdout and stderr: in order, in UTF-8, without ever blocking (R92, F10)."""
+
+import os
+import select
+from collections.abc import Iterator
+
+import pytest
+
+from haltline.cli.outlet import FULL_BYTES, Outlet
+from haltline.cli.pieces import Piece
+
+
+class Pipes:
+    def __init__(self) -> None:
+        self.out_r, self.out_w = os.pipe()
+        self.err_r, self.err_w = os.pipe()
+        self.open = {self.out_r, self.out_w, self.err_r, self.err_w}
+
+    def close(self, fd: int) -> None:
+        self.open.remove(fd)
+        os.close(fd)
+
+    def outlet(self, *, same_screen: bool = False, columns: int = 80) -> Outlet:
+        """Same screen: both streams go to the pipe `out`."""
+        return Outlet(
+            out_fd=self.out_w,
+            err_fd=self.out_w if same_screen else self.err_w,
+            same_screen=same_screen,
+            columns=columns,
+        )
+
+
+@pytest.fixture
+def pipes() -> Iterator[Pipes]:
+    made = Pipes()
+    yield made
+    for fd in list(made.open):
+        made.close(fd)
+
+
+def write_all(outlet: Outlet) -> None:
+    while outlet.waiting:
+        outlet.write(outlet.waiting)
+
+
+def test_what_is_not_encodable_is_replaced_whatever_the_locale_says(pipes: Pipes) -> None:
+    """R92."""
+    outlet = pipes.outlet()
+    outlet.put([Piece("out", "grün \ud800 日本\n"), Piece("err", "ok\n")])
+    write_all(outlet)
+    assert os.read(pipes.out_r, 100) == "grün ? 日本\n".encode()
+    assert os.read(pipes.err_r, 100) == b"ok\n"
+
+
+def test_a_reader_that_stops_blocks_nothing_and_holds_up_no_other_stream(pipes: Pipes) -> None:
+    """F10: `stopping` is seen while stdout is stuck."""
+    outlet = pipes.outlet()
+    outlet.put([Piece("out", "x" * (FULL_BYTES + 1))])
+    assert outlet.full
+    poll = select.poll()
+    poll.register(pipes.out_w, select.POLLOUT)
+    while poll.poll(0):
+        outlet.write((pipes.out_w,))
+    outlet.put([Piece("err", "stopping\n")])
+    assert set(outlet.waiting) == {pipes.out_w, pipes.err_w}
+    outlet.write((pipes.err_w,))
+    assert os.read(pipes.err_r, 100) == b"stopping\n"
+
+
+def test_a_reader_that_has_gone_is_noticed_and_nothing_more_is_kept_for_it(pipes: Pipes) -> None:
+    outlet = pipes.outlet()
+    outlet.put([Piece("out", "x" * (FULL_BYTES + 1)), Piece("err", "e")])
+    pipes.close(pipes.out_r)
+    outlet.write((pipes.out_w,))
+    outlet.put([Piece("out", "more")])
+    assert (outlet.reader_lost, outlet.full, outlet.waiting) == (True, False, (pipes.err_w,))
+
+
+def test_a_line_does_not_land_behind_unfinished_text_on_the_same_screen(pipes: Pipes) -> None:
+    outlet = pipes.outlet(same_screen=True)
+    outlet.put([Piece("out", "text"), Piece("err", "note\n"), Piece("out", "more\n"), Piece("err", "note\n")])
+    write_all(outlet)
+    assert os.read(pipes.out_r, 100) == b"text\nnote\nmore\nnote\n"
+
+
+def test_a_status_line_is_erased_before_anything_else_and_fits_the_screen(pipes: Pipes) -> None:
+    outlet = pipes.outlet(same_screen=True, columns=8)
+    outlet.set_status("waiting for it")
+    outlet.set_status("waiting for it")
+    outlet.put([Piece("err", "note\n")])
+    outlet.set_status("日本語日本語")
+    outlet.set_status(None)
+    write_all(outlet)
+    assert os.read(pipes.out_r, 100).decode() == "waitin…\r\x1b[2Knote\n日本語…\r\x1b[2K"

@@ -1,0 +1,186 @@
+"""The small parts of the command line: prompts, questions, presses, lines, the client's own last line."""
+
+import os
+import signal
+
+import msgspec
+import pytest
+
+from haltline.cli import durations, prompt_text
+from haltline.cli.interrupts import Interrupted, Presses
+from haltline.cli.lines_in import LineReader
+from haltline.cli.printable import fit, one_line
+from haltline.cli.prompt_text import Given, compose, read_all
+from haltline.cli.ps import table
+from haltline.cli.questions import KEYS, Questions, Reply
+from haltline.cli.seen import UNOPENED, Seen
+from haltline.cli.version import VERSION
+from haltline.protocol import events
+from haltline.protocol.client_messages import PsRow
+from haltline.protocol.conversation import Usage
+from haltline.protocol.errors import UsageProblem
+from haltline.protocol.ids import CallId, SessionId
+from haltline.protocol.lines import Line
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90.0), ("90s", 90.0), ("15m", 900.0), ("2h", 7200.0), ("1.5h", 5400.0), ("0", 0.0), (" 3 ", 3.0)],
+)
+def test_a_length_of_time(text: str, seconds: float) -> None:
+    assert durations.seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "-1", "1d", "1e3", "nan", "inf", "1 m", "1h30m", "9" * 400])
+def test_no_length_of_time(text: str) -> None:
+    assert durations.seconds(text) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "prompt"),
+    [
+        (Given("task", ""), "task"),
+        (Given("review this", "the diff\n"), "review this\n\nthe diff"),
+        (Given("-", "\nfrom stdin\n\n"), "from stdin"),
+        (Given(None, "from stdin"), "from stdin"),
+        (Given("task", " \n"), "task"),
+    ],
+)
+def test_a_prompt_comes_from_the_argument_and_standard_input(given: Given, prompt: str) -> None:
+    assert compose(given) == prompt
+
+
+@pytest.mark.parametrize("given", [Given(None, ""), Given("", ""), Given("-", "\n"), Given("  ", "")])
+def test_an_empty_prompt_is_refused(given: Given) -> None:
+    with pytest.raises(UsageProblem, match="the prompt is empty"):
+        compose(given)
+
+
+def test_standard_input_is_read_to_its_end_and_need_not_be_utf8() -> None:
+    """R92."""
+    read_fd, write_fd = os.pipe()
+    signals_r, signals_w = os.pipe()
+    os.write(write_fd, b"gr\xfcn")
+    os.close(write_fd)
+    assert read_all(read_fd, signals_r) == "gr\ufffdn"
+    for fd in (read_fd, signals_r, signals_w):
+        os.close(fd)
+
+
+def test_a_silent_pipe_does_not_make_the_command_deaf_to_signals() -> None:
+    read_fd, write_fd = os.pipe()
+    signals_r, signals_w = os.pipe()
+    os.write(signals_w, bytes((signal.SIGTERM,)))
+    with pytest.raises(Interrupted) as came:
+        read_all(read_fd, signals_r)
+    assert came.value.exit_code == 143
+    for fd in (read_fd, write_fd, signals_r, signals_w):
+        os.close(fd)
+
+
+def test_a_prompt_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prompt_text, "LONGEST_BYTES", 1000)
+    signals_r, signals_w = os.pipe()
+    with open("/dev/zero", "rb") as endless, pytest.raises(UsageProblem, match="longer than 1,000 bytes"):
+        read_all(endless.fileno(), signals_r)
+    os.close(signals_r)
+    os.close(signals_w)
+
+
+def test_three_presses_stop_then_stop_at_once_then_leave() -> None:
+    """F10; the exit code is the first one's."""
+    presses = Presses()
+    meanings = [presses.press(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGINT, signal.SIGINT)]
+    assert (meanings, presses.exit_code) == (["stop", "stop_at_once", "leave", "leave"], 143)
+
+
+def asked(call_id: str, question: str = "run it?") -> events.Approval:
+    return events.Approval(call_id=CallId(call_id), question=question)
+
+
+@pytest.mark.parametrize(
+    ("line", "reply"),
+    [
+        ("y", Reply(CallId("c1"), "yes")),
+        ("Y", Reply(CallId("c1"), "always_tool")),
+        ("a", Reply(CallId("c1"), "always_all")),
+        ("n", Reply(CallId("c1"), "no")),
+        (" n  use the other file ", Reply(CallId("c1"), "no", "use the other file")),
+        ("", None),
+        ("yes please", None),
+        ("A", None),
+        ("x", None),
+    ],
+)
+def test_a_question_takes_these_answers_and_no_other(line: str, reply: Reply | None) -> None:
+    """J3."""
+    questions = Questions()
+    assert questions.hear(asked("c1"))
+    assert questions.answer(line) == reply
+    assert bool(questions) == (reply is None)
+
+
+def test_questions_are_put_one_after_the_other_and_an_answer_from_elsewhere_counts() -> None:
+    questions = Questions()
+    assert [questions.hear(asked("c1", "one\x1b[A?")), questions.hear(asked("c2", "two?"))] == [True, False]
+    assert questions.text() == f"one␛[A?\n{KEYS}"
+    assert questions.hear(events.Approval(call_id=CallId("c1"), question="one?", answer="denied", by="cancel"))
+    assert questions.text() == f"two?\n{KEYS}"
+    assert questions.end_of_input() == Reply(CallId("c2"), "no")
+    assert not questions
+
+
+def test_lines_come_out_whole_whatever_pieces_they_came_in() -> None:
+    reader = LineReader()
+    reader.feed(b"on")
+    assert reader.next() is None
+    reader.feed(b"e\r\ntwo\nthr\xff")
+    assert [reader.next(), reader.next(), reader.next(), reader.ended] == ["one", "two", None, False]
+    reader.feed(b"")
+    assert (reader.next(), reader.ended, reader.next()) == ("thr\ufffd", True, None)
+
+
+def test_a_one_line_text_is_cut_by_cells_not_by_characters() -> None:
+    assert [fit("abcdef", 6), fit("abcdefg", 6), fit("日本語", 5)] == ["abcdef", "abcde…", "日本…"]
+    assert one_line(" a\n\t b\x00 ") == "a b␀"
+
+
+def test_the_last_line_that_the_client_writes_itself() -> None:
+    seen = Seen()
+    seen.session_id = SessionId("abcdef01")
+    shown: list[events.AnyEvent] = [
+        events.Message(role="user", text="p"),
+        events.Message(role="assistant", text="par", delta=True),
+        events.Message(role="assistant", text="tial", delta=True),
+        events.ToolUse(call_id=CallId("c1"), name="shell", arguments_raw=""),
+    ]
+    for seq, event in enumerate(shown, 4):
+        seen.note(Line(seq=seq, ts="t", session_id=SessionId("abcdef01"), run=2, turn=3, event=event))
+    assert seen.last_line("worker_failed", "it died", ts="now", ms=12) == Line(
+        seq=8, ts="now", session_id=SessionId("abcdef01"), run=2, turn=3,
+        event=events.Result(
+            reason="worker_failed", message="it died", text="partial", retryable=False, exit_code=79,
+            usage=Usage(estimated=True), counters=events.Counters(), turns=3, attempts=3, tool_calls=1, tool_runs=0,
+            ms=12,
+        ),
+    )  # fmt: skip
+    before = Seen().last_line("cancelled", "", ts="now", ms=0, terminated=True)
+    assert (before.seq, before.session_id, msgspec.to_builtins(before.event)["exit_code"]) == (1, UNOPENED, 143)
+
+
+def test_ps_shows_a_table() -> None:
+    rows = [
+        PsRow(
+            id="abcdef01", role="tool", pid=42, state="running", turn=3, age_s=3725.0, cpu_ms=1500, memory_kib=2048,
+            heartbeat_age_s=0.25, tool="shell sleep 60",
+        )
+    ]  # fmt: skip
+    assert table(rows) == (
+        "ID        ROLE  PID  STATE    TURN  AGE      CPU    MEMORY   HEARTBEAT  TOOL\n"
+        "abcdef01  tool  42   running  3     1:02:05  1.5 s  2.0 MiB  0.2 s      shell sleep 60"
+    )
+    assert "\n" not in table([])
+
+
+def test_the_version_is_the_packages(request: pytest.FixtureRequest) -> None:
+    assert f'\nversion = "{VERSION}"\n' in (request.config.rootpath / "pyproject.toml").read_text()
