@@ -1,0 +1,272 @@
+"""What the tool worker does with the messages that it gets.
+
+1. A call is started when it comes; the supervisor sends side by side only what may run side by side. A shell call
+   runs alone (shell.py, rule 1); the opposite is a bug and ends the worker.
+2. Exactly one ToolEnded per call that was not cancelled.
+3. A cancel concerns the calls of older generations. The whole tree gets SIGTERM before the acknowledgement is sent;
+   the done message follows when the tree was seen empty and each call has its outcome.
+4. While a stop is under way new calls wait: the tree that is being ended must hold nothing of theirs.
+5. A second press ends the grace of the stop under way. One that comes late finds nothing older to stop, and newer
+   calls, which it must not touch.
+6. The outcomes of the calls of a turn are kept until the next turn begins: their ToolEnded may cross with a cancel.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from haltline.protocol import trees
+from haltline.protocol.errors import BrokenInvariant
+from haltline.protocol.messages import (
+    CallOutcome,
+    Cancel,
+    CancelAcknowledged,
+    CancelDone,
+    Outcome,
+    Ready,
+    RunTool,
+    StartAttempt,
+    ToolEnded,
+    ToolStarted,
+)
+from haltline.protocol.tools import TOOLS, Arguments, EditFile, Glob, ReadFile, Search, Shell, WriteFile
+from haltline.protocol.trees import SweepResult
+from haltline.worker.actor import Outbox, Progress, watch
+from haltline.worker.tool import environment, words
+from haltline.worker.tool.calls import Call, Room, Terms
+from haltline.worker.tool.filing import FileCall
+from haltline.worker.tool.finding import FindCall
+from haltline.worker.tool.shell import ShellCall
+from haltline.worker.tool.tree import Tree
+from haltline.worker.tool.workspace import Workspace
+
+THREADS = 4
+"""Reads that run side by side; one that hangs on a disk leaves the others."""
+ORPHAN_GRACE_S = 1.0
+"""After the supervisor's death: all must be gone within 2 s (G2)."""
+SHUTDOWN_WAIT_S = 0.2
+"""Nothing is owed at a shutdown; if something is alive all the same, this long for SIGKILL to work."""
+
+log = logging.getLogger(__name__)
+
+
+class _Record:
+    """One call of the turn at hand."""
+
+    def __init__(self, message: RunTool) -> None:
+        self.message = message
+        self.call: Call | None = None
+        """None until it is started."""
+        self.task: asyncio.Task[None] | None = None
+        self.outcome: Outcome | None = None
+        self.cancelled = False
+
+    @property
+    def running(self) -> bool:
+        return self.call is not None and self.outcome is None
+
+
+class ToolHandler:
+    """Handler of the actor (worker/actor.py)."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._loop = asyncio.get_running_loop()
+        self._tree = Tree(self._loop)
+        self._room: Room | None = None
+        self._progress = 0
+        self._records: list[_Record] = []
+        self._stops: list[Cancel] = []
+        """Cancels that were acknowledged and are not done, in order."""
+        self._stop_task: asyncio.Task[None] | None = None
+
+    def configure(self, ready: Ready) -> None:
+        environment.forget_keys(() if ready.key_variable is None else (ready.key_variable,))
+        self._room = Room(
+            loop=self._loop,
+            tree=self._tree,
+            workspace=Workspace(ready.cwd),
+            environment=environment.of_tools(os.environ),
+            limits=ready.tools,
+            threads=ThreadPoolExecutor(THREADS, thread_name_prefix="files"),
+            output_came=self._count,
+        )
+
+    def work(self, message: StartAttempt | RunTool) -> None:
+        if isinstance(message, StartAttempt):
+            raise BrokenInvariant("a model request was sent to a tool worker")
+        if self._records and _turn(self._records[-1].message) != _turn(message):  # rule 6
+            self._records = [record for record in self._records if record.outcome is None]
+        record = _Record(message)
+        self._records.append(record)
+        if not self._stops:
+            self._start(record)
+
+    def cancel(self, cancel: Cancel) -> None:
+        """Rules 3 and 5."""
+        older = [record for record in self._records if record.message.generation < cancel.generation]
+        for record in older:
+            record.cancelled = True
+            if record.call is None and record.outcome is None:
+                record.outcome = _not_started()
+        if any(record.running and not record.cancelled for record in self._records):
+            self._acknowledge(cancel)
+            self._report(cancel, SweepResult(killed=0, survivors=(), rung="ack"))
+            return
+        ending = self._tree.end(cancel.grace_s)
+        for record in older:
+            if record.running and record.call is not None:
+                record.call.stop(cancel.grace_s)
+        self._acknowledge(cancel)
+        self._stops.append(cancel)
+        if len(self._stops) == 1:
+            self._stop_task = self._loop.create_task(self._finish_stop(ending))
+            watch(self._stop_task)
+
+    def progress(self) -> Progress:
+        return Progress(progress=self._progress)
+
+    async def orphaned(self) -> None:
+        ending = self._tree.end(ORPHAN_GRACE_S)
+        for record in self._records:
+            record.cancelled = True
+            if record.running and record.call is not None:
+                record.call.stop(ORPHAN_GRACE_S)
+        await ending
+
+    def shutdown(self) -> None:
+        trees.sweep(os.getpid(), grace_s=0.0, kill_wait_s=SHUTDOWN_WAIT_S)
+
+    def _count(self, steps: int) -> None:
+        self._progress += steps
+
+    def _start(self, record: _Record) -> None:
+        """Rule 1."""
+        if self._room is None:
+            raise BrokenInvariant("a call came before Ready")
+        running = [other for other in self._records if other.running]
+        if any("shell" in (record.message.name, other.message.name) for other in running):
+            raise BrokenInvariant(f"{record.message.name} was to run beside {running[0].message.name}")
+        message = record.message
+        try:
+            arguments = msgspec.json.decode(message.arguments, type=TOOLS[message.name].arguments)
+        except (msgspec.DecodeError, UnicodeDecodeError, KeyError) as error:
+            why = str(error)
+            record.outcome = _failed(words.unreadable_arguments(message.name, why))
+            self._report_end(record)
+            return
+        terms = Terms(
+            limit_s=message.timeout_s,
+            outside_allowed=message.outside_allowed,
+            started=lambda pid: self._report_start(record, pid),
+        )
+        record.call = _call(self._room, terms, arguments)
+        record.task = self._loop.create_task(self._run(record, record.call))
+        watch(record.task)
+
+    async def _run(self, record: _Record, call: Call) -> None:
+        """Rule 2."""
+        try:
+            record.outcome = await call.run()
+        except BrokenInvariant:
+            raise
+        except Exception:  # whatever a tool raises becomes a result (B6)
+            log.exception("call %s of %s failed", record.message.call_id, record.message.name)
+            if record.message.name == "shell":
+                await self._tree.end(0.0)
+            record.outcome = _failed(words.internal_failure(record.message.name), changed_maybe=True)
+        self._progress += 1
+        self._report_end(record)
+
+    def _acknowledge(self, cancel: Cancel) -> None:
+        self._outbox.send(
+            CancelAcknowledged(session_id=cancel.session_id, generation=cancel.generation, level=cancel.level)
+        )
+
+    def _report_start(self, record: _Record, pid: int) -> None:
+        message = record.message
+        self._outbox.send(
+            ToolStarted(
+                session_id=message.session_id,
+                run=message.run,
+                turn=message.turn,
+                generation=message.generation,
+                call_id=message.call_id,
+                pid=pid,
+            )
+        )
+
+    def _report_end(self, record: _Record) -> None:
+        message = record.message
+        if record.cancelled or record.outcome is None:
+            return
+        self._outbox.send(
+            ToolEnded(
+                session_id=message.session_id,
+                run=message.run,
+                turn=message.turn,
+                generation=message.generation,
+                call_id=message.call_id,
+                outcome=record.outcome,
+            )
+        )
+
+    async def _finish_stop(self, ending: Awaitable[SweepResult]) -> None:
+        """Rules 3 and 4."""
+        result = await ending
+        for record in self._records:
+            if record.cancelled and record.task is not None:
+                await asyncio.wait((record.task,))
+        stops, self._stops = self._stops, []
+        for cancel in stops:
+            self._report(cancel, result)
+        newest = stops[-1].generation
+        self._records = [record for record in self._records if record.message.generation >= newest]
+        for record in self._records:
+            if record.call is None and record.outcome is None:
+                self._start(record)
+
+    def _report(self, cancel: Cancel, result: SweepResult) -> None:
+        self._outbox.send(
+            CancelDone(
+                session_id=cancel.session_id,
+                generation=cancel.generation,
+                level=cancel.level,
+                rung=result.rung,
+                killed=result.killed,
+                survivors=len(result.survivors),
+                calls=tuple(
+                    CallOutcome(call_id=record.message.call_id, outcome=record.outcome)
+                    for record in self._records
+                    if record.message.generation < cancel.generation and record.outcome is not None
+                ),
+            )
+        )
+
+
+def _call(room: Room, terms: Terms, arguments: Arguments) -> Call:
+    match arguments:
+        case Shell():
+            return ShellCall(room, terms, arguments)
+        case Glob() | Search():
+            return FindCall(room, terms, arguments)
+        case ReadFile() | WriteFile() | EditFile():
+            return FileCall(room, terms, os.getpid(), arguments)
+        case _:
+            raise BrokenInvariant(f"no tool takes {type(arguments).__name__}")
+
+
+def _turn(message: RunTool) -> tuple[int, int]:
+    return (message.run, message.turn)
+
+
+def _not_started() -> Outcome:
+    return Outcome(status="cancelled_not_started", changed="nothing", exit_code=None, text=words.not_started(), ms=0)
+
+
+def _failed(text: str, *, changed_maybe: bool = False) -> Outcome:
+    return Outcome(status="failed", changed="maybe" if changed_maybe else "nothing", exit_code=None, text=text, ms=0)
