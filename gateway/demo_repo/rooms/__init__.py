@@ -1,0 +1,6 @@
+"""Books meeting rooms."""
+
+from rooms.calendar import Calendar, Conflict
+from rooms.interval import Interval
+
+__all__ = ["Calendar", "Conflict", "Interval"]

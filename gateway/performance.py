@@ -1,0 +1,164 @@
+"""Performs a script's steps on the wire: the thin shell around the pure scripts of scenarios.py."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import assert_never
+
+from haltline.gateway.conversation import Request
+from haltline.gateway.formats.interface import Content, Reply, Usage, WireFormat
+from haltline.gateway.log import Log, Origin
+from haltline.gateway.steps import (
+    Break,
+    Comment,
+    End,
+    ErrorEvent,
+    Hang,
+    HttpError,
+    Piece,
+    Refusal,
+    Sleep,
+    Step,
+    ToolCall,
+)
+from haltline.gateway.wire import CutReached, Headers, Wire
+
+BYTES_PER_TOKEN = 4
+"""Rule of thumb for English text and code; usage is an estimate."""
+
+YIELD_EVERY_PIECES = 32
+"""A script that never sleeps still lets the other streams run."""
+
+JSON: Headers = (("content-type", "application/json"),)
+EVENT_STREAM: Headers = (("content-type", "text/event-stream; charset=utf-8"), ("cache-control", "no-cache"))
+
+Said = Piece | Refusal | ToolCall
+
+
+class Performance:
+    """One response being given. Ends with the script, with the wire's cut, or by cancellation when the client left."""
+
+    def __init__(
+        self, wire: Wire, spoken: WireFormat, reply: Reply, request: Request, log: Log, origin: Origin
+    ) -> None:
+        self._wire = wire
+        self._spoken = spoken
+        self._reply = reply
+        self._request = request
+        self._log = log
+        self._origin = origin
+        self._streams = request.stream
+        self._said: list[Said] = []
+        self._output_bytes = 0
+        self._head_sent = False
+        self.status: int | None = None
+        self.pieces = 0
+
+    async def run(self, steps: Iterator[Step]) -> None:
+        try:
+            reason = await self._perform(steps)
+        except CutReached:
+            self._wire.end_connection(reset=False)
+            reason = "cut"
+        self._log.write("end", self._origin, status=self.status, reason=reason, pieces=self.pieces)
+
+    async def _perform(self, steps: Iterator[Step]) -> str:
+        """Perform the steps; returns how the response ended."""
+        for step in steps:
+            match step:
+                case HttpError():
+                    self._respond(step.status)
+                    self._wire.whole(step.status, JSON + step.headers, self._spoken.error(step.fault))
+                    return "finished"
+                case Sleep():
+                    self._begin()
+                    await asyncio.sleep(step.seconds)
+                case Comment():
+                    self._begin()
+                    if self._streams:
+                        self._wire.part(self._reply.comment(step.text))
+                case Piece() | Refusal() | ToolCall():
+                    await self._say(step)
+                case ErrorEvent():
+                    return self._fail(step)
+                case End():
+                    return self._end(step)
+                case Hang():
+                    self._begin()
+                    await asyncio.get_running_loop().create_future()
+                case Break():
+                    self._begin()
+                    self._wire.end_connection(reset=step.reset)
+                    return "reset" if step.reset else "hung up"
+                case _:
+                    assert_never(step)
+        self._begin()
+        self._wire.finish()
+        return "finished"
+
+    def _respond(self, status: int) -> None:
+        self.status = status
+        self._log.write("response", self._origin, status=status)
+
+    def _begin(self) -> None:
+        """Send the head, once. A response that is not streamed has its head with its body, unless it never ends."""
+        if self._head_sent:
+            return
+        self._head_sent = True
+        self._respond(200)
+        self._wire.stream_head(200, EVENT_STREAM if self._streams else JSON)
+
+    async def _say(self, step: Said) -> None:
+        self._begin()
+        match step:
+            case Piece():
+                text = step.text
+                parts = iter((self._reply.piece(text),))
+            case Refusal():
+                text = step.text
+                parts = iter((self._reply.refusal(text),))
+            case ToolCall():
+                text = f"{step.name} {step.arguments}"
+                parts = self._reply.tool_call(step)
+            case _:
+                assert_never(step)
+        self._said.append(step)
+        self._output_bytes += len(text)
+        if self._streams:
+            if self.pieces == 0:
+                self._wire.part(self._reply.begin())
+            for part in parts:
+                self._wire.part(part)
+        self._log.write("piece", self._origin, status=self.status, index=self.pieces, text=text)
+        self.pieces += 1
+        await self._wire.drained()
+        if self.pieces % YIELD_EVERY_PIECES == 0:
+            await asyncio.sleep(0)
+
+    def _fail(self, step: ErrorEvent) -> str:
+        self._begin()
+        self._wire.part(self._reply.error_event(step.fault) if self._streams else self._spoken.error(step.fault))
+        self._wire.finish()
+        return "finished"
+
+    def _end(self, step: End) -> str:
+        self._begin()
+        usage = Usage(
+            prompt=self._request.body_bytes // BYTES_PER_TOKEN,
+            completion=-(-self._output_bytes // BYTES_PER_TOKEN),
+        )
+        if self._streams:
+            if self.pieces == 0:
+                self._wire.part(self._reply.begin())
+            self._wire.part(self._reply.end(step.finish, usage if self._request.include_usage else None))
+        else:
+            self._wire.part(self._reply.whole(_content(self._said), step.finish, usage))
+        self._wire.finish()
+        return "finished"
+
+
+def _content(said: list[Said]) -> Content:
+    return Content(
+        text="".join(step.text for step in said if isinstance(step, Piece)),
+        refusal="".join(step.text for step in said if isinstance(step, Refusal)),
+        calls=tuple(step for step in said if isinstance(step, ToolCall)),
+    )
