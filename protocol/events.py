@@ -145,10 +145,14 @@ class Approval(Event, tag="approval", frozen=True, kw_only=True):
     by: str | None = None
 
 
+WorkerState = Literal["starting", "ready", "stalled", "killed", "exited", "replaced"]
+"""replaced: a new worker is being started in the place of one that was lost; ready follows."""
+
+
 class Worker(Event, tag="worker", frozen=True, kw_only=True):
     role: Role
     pid: int | None
-    state: Literal["starting", "ready", "stalled", "killed", "exited", "replaced"]
+    state: WorkerState
     reason: str | None = None
     silent_ms: int | None = None
 

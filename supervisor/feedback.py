@@ -1,0 +1,202 @@
+"""Every word that the supervisor writes to the model, one function each (B1 to B5, E4, F8, I2). Pure.
+
+Rules
+1. A failed result says whether anything was changed, and ends with the next action.
+2. No path, errno, stack trace or name of ours; the model's own text may be quoted, bounded.
+3. The same cause gets the same words: models and tests may rely on them.
+"""
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from haltline.protocol.conversation import UserMessage
+from haltline.supervisor.approval import DenyReason
+from haltline.supervisor.arguments import FieldProblem, NotJson
+from haltline.supervisor.budget import Trip
+
+QUOTED_BYTES = 2048
+"""Of raw argument text, head and tail together (B2)."""
+
+
+def not_json(raw: str, problem: NotJson) -> str:
+    """Result of a call whose arguments are not a JSON object (B2, R38)."""
+    advice = (
+        f"Send {problem.glued} separate calls, each with one JSON object."
+        if problem.glued
+        else "Send the call again with one complete JSON object as its arguments."
+    )
+    return (
+        f"The arguments are not a JSON object: {problem.problem}. Nothing was run, nothing was changed.\n"
+        f"This is what came:\n{head_and_tail(raw, QUOTED_BYTES)}\n{advice}"
+    )
+
+
+def breaks_schema(tool: str, problems: Sequence[FieldProblem]) -> str:
+    """Result of a call whose arguments do not fit the tool (B3)."""
+    lines = "\n".join(f"- {problem.field}: expected {problem.expected}, got {problem.came}" for problem in problems)
+    return (
+        f"The arguments do not fit {tool}. Nothing was run, nothing was changed.\n{lines}\n"
+        "Correct these fields and send the call again."
+    )
+
+
+def unknown_tool(name: str, known: Sequence[str]) -> str:
+    """Result of a call of a tool that does not exist (B4, R44)."""
+    return (
+        f"There is no tool {name!r}. Nothing was run, nothing was changed. "
+        f"The tools are: {', '.join(known)}. Use one of them, or answer without a tool."
+    )
+
+
+def incomplete() -> str:
+    """Result of every call of a response that was cut by the output limit (E4, R41)."""
+    return (
+        "The response was cut by the output limit, so this call was not run and nothing was changed. "
+        "Send it again in smaller pieces: write a long file in several steps."
+    )
+
+
+def go_on() -> UserMessage:
+    """Message after a response that was cut by the output limit (E4)."""
+    return UserMessage(
+        tag="continue",
+        text="Your response was cut by the output limit. Continue right where it stopped, without apology and "
+        "without recap. Work in smaller pieces.",
+    )
+
+
+def nudge() -> UserMessage:
+    """Message after an empty response (D8)."""
+    return UserMessage(
+        tag="nudge",
+        text="Your response was empty: no text and no tool call came. Go on with the task, or say that it is done.",
+    )
+
+
+def invalid_generation(words: str) -> UserMessage:
+    """Message after the provider refused what its own model wrote (A3, R45)."""
+    return UserMessage(
+        tag="invalid_generation",
+        text=f"Your last response could not be used, the provider refused it: {head_and_tail(words, QUOTED_BYTES)}\n"
+        "Nothing was run, nothing was changed. Answer again; if you call a tool, use a name from the list and "
+        "arguments that are one JSON object.",
+    )
+
+
+def repeated(tool: str, streak: int) -> str:
+    """Result of an identical call that was not run (H1)."""
+    return (
+        f"This is call number {streak} in a row of {tool} with exactly these arguments. It was not run again and "
+        "nothing was changed; its results are above. Change your approach, or conclude with what you know."
+    )
+
+
+def repeated_deducted(tool: str, streak: int, turns: int) -> str:
+    """The same, at the second step of the ladder (H8)."""
+    return (
+        f"{repeated(tool, streak)} {turns} turns were taken from what is left of this run. "
+        "The next repetition ends the run."
+    )
+
+
+def repeated_stopped(tool: str, streak: int) -> str:
+    """The same, at the last step of the ladder (H8)."""
+    return (
+        f"This is call number {streak} in a row of {tool} with exactly these arguments. It was not run and nothing "
+        "was changed. The run was ended because of it; wait for what the user says."
+    )
+
+
+def waits_by_calling(tool: str) -> UserMessage:
+    """Message after ten slow repetitions of one call (H2)."""
+    return UserMessage(
+        tag="loop",
+        text=f"You have called {tool} with the same arguments ten times, with long pauses. If you are waiting for "
+        "something, use one command that waits for it; otherwise change your approach, or conclude.",
+    )
+
+
+def denied(why: DenyReason) -> str:
+    """Result of a call that the approval mode refuses (J3)."""
+    match why:
+        case "plan":
+            return (
+                "Not allowed in plan mode, which only reads. Nothing was run, nothing was changed. "
+                "Say in words what you would do."
+            )
+        case "nobody":
+            return (
+                "This call needs the user's approval and nobody is there to give it. Nothing was run, nothing was "
+                "changed. Go on without it, or say what you would need."
+            )
+        case "nobody_outside":
+            return (
+                "The path lies outside the workspace, which needs the user's approval, and nobody is there to give "
+                "it. Nothing was run, nothing was changed. Stay inside the workspace."
+            )
+        case _:
+            assert_never(why)
+
+
+def denied_by_user(words: str) -> str:
+    """Result of a call that the user refused (J3)."""
+    said = f" They said: {words}" if words.strip() else ""
+    return (
+        f"The user did not allow this call. Nothing was run, nothing was changed.{said} "
+        "Do not send it again as it is; take another way, or ask."
+    )
+
+
+def not_started() -> str:
+    """Result of a call that a stop came before (F8)."""
+    return "The run was stopped before this call was started. Nothing was run, nothing was changed."
+
+
+def run_ended_before() -> str:
+    """Result of a call that was still waiting when the run ended by itself."""
+    return "The run ended before this call was started. Nothing was run, nothing was changed."
+
+
+def outcome_unknown() -> str:
+    """Result of a call whose worker died with it (F8, K3, L2)."""
+    return (
+        "The process that ran this call died with it: the outcome is unknown. It may have run partly or wholly, and "
+        "may have changed something. It is not run again by itself: look at the state of things first."
+    )
+
+
+def interrupted(*, had_text: bool, had_calls: bool) -> UserMessage:
+    """Message after a stop, read by the model with the next prompt (F8)."""
+    if had_calls:
+        what = "The user stopped the run while tools were at work; their results above say how far each had come."
+    elif had_text:
+        what = "The user stopped your answer; what had come of it stands above and is not complete."
+    else:
+        what = "The user stopped the run before any of your answer had come."
+    return UserMessage(tag="interrupted", text=what)
+
+
+def limit(trip: Trip) -> UserMessage:
+    """Message at the end of a run whose limit tripped (I2). Fixed words."""
+    return UserMessage(
+        tag="limit",
+        text=f"The {trip.scope} was ended by its limit of {trip.which}: "
+        f"{amount(trip.used)} used, {amount(trip.allowed)} allowed. "
+        "No further request was made. What was done so far stands.",
+    )
+
+
+def head_and_tail(text: str, size: int) -> str:
+    """The text, or its first and last `size`/2 bytes with the number of bytes between them."""
+    data = text.encode("utf-8", "replace")
+    if len(data) <= size:
+        return data.decode()
+    half = size // 2
+    head = data[:half].decode(errors="ignore")
+    tail = data[-half:].decode(errors="ignore")
+    return f"{head}\n[... {len(data) - 2 * half} bytes left out ...]\n{tail}"
+
+
+def amount(value: float) -> str:
+    """A number of a limit: whole where it is whole, else one decimal."""
+    return f"{value:.0f}" if value == round(value) else f"{value:.1f}"
