@@ -35,6 +35,8 @@ def _chat(**given: object) -> int:
         return _conversation(client, decided)
     except Left as left:
         return left.exit_code
+    finally:
+        client.hang_up()
 
 
 def _conversation(client: Client, decided: Decided) -> int:

@@ -171,7 +171,7 @@ class Client:
             self.flush()
         except SupervisorGone:
             self.flush()
-        self._hang_up()
+        self.hang_up()
         self._await_guard()
 
     def _close_session(self) -> None:
@@ -197,7 +197,8 @@ class Client:
             if guard_fd in ready:
                 return
 
-    def _hang_up(self) -> None:
+    def hang_up(self) -> None:
+        """Let go of the lane, however far we came. Nothing can be sent after it."""
         if self._lane is not None:
             self._lane.close()
             self._lane = None
@@ -392,7 +393,7 @@ class Client:
         """The result is out and the end is near: the first press changes nothing, the second leaves."""
         self._presses_at_close += 1
         if self._presses_at_close > 1:
-            self._hang_up()
+            self.hang_up()
             raise Left(code_of(number))
 
     def _press(self, presses: Presses, number: int) -> None:
@@ -413,7 +414,7 @@ class Client:
         deadline = time.monotonic() + LEAVE_S
         while self._outlet.waiting and (left_s := deadline - time.monotonic()) > 0:
             self._outlet.write(wait(None, reading=(), writing=self._outlet.waiting, timeout_s=left_s))
-        self._hang_up()
+        self.hang_up()
         raise Left(exit_code)
 
     def _tell_of_lost_reader(self) -> None:

@@ -40,9 +40,11 @@ def _run(**given: object) -> int:
         return signal.exit_code
     client = Client(owned, command="run", view=setting_up.view(options.format, os.environ), outlet=setting_up.outlet())
     try:
-        return _one_run(client, decided, prompt)
+        return one_run(client, decided, prompt, journal=Places(os.environ, os.getuid()).journal)
     except Left as left:
         return left.exit_code
+    finally:
+        client.hang_up()
 
 
 def _prompt(argument: str | None, owned: Owned) -> str:
@@ -52,10 +54,11 @@ def _prompt(argument: str | None, owned: Owned) -> str:
     return prompt_text.compose(prompt_text.Given(argument, piped))
 
 
-def _one_run(client: Client, decided: Decided, prompt: str) -> int:
+def one_run(client: Client, decided: Decided, prompt: str, *, journal: str) -> int:
+    """From the hello to the exit code. Raises Left, and ConfigurationProblem where the session cannot be opened."""
     try:
         client.start(pid=os.getpid())
-        client.open(decided, journal=Places(os.environ, os.getuid()).journal)
+        client.open(decided, journal=journal)
     except Interrupted as signal:
         terminated = signal.exit_code == exits.TERMINATED
         result = client.conclude("cancelled", "stopped before the run began", terminated=terminated)

@@ -1,0 +1,290 @@
+"""The terminal's side of a session, against a supervisor that the test plays over the real lane."""
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from support.client_stage import OK, SESSION, Acting, Stage, staged
+
+from haltline.cli.client import Client, Left, SupervisorGone
+from haltline.cli.interrupts import Interrupted
+from haltline.cli.json_views import ResultView, StreamView
+from haltline.cli.run import one_run
+from haltline.cli.session_settings import Decided
+from haltline.cli.text_view import TextView
+from haltline.protocol import events
+from haltline.protocol.client_messages import (
+    Answer,
+    CancelRequest,
+    ClientHello,
+    CloseSession,
+    OpenSession,
+    Prompt,
+    Refused,
+    SessionClosed,
+    SessionOpened,
+)
+from haltline.protocol.errors import ConfigurationProblem
+from haltline.protocol.ids import CallId
+from haltline.protocol.settings import SessionSettings
+
+SETTINGS = SessionSettings(model="m", base_url="http://127.0.0.1", cwd="/", version="0", interactive=True)
+DECIDED = Decided(settings=SETTINGS, embedded_gateway=True)
+CANCELLED = msgspec.structs.replace(OK, reason="cancelled", exit_code=130)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    with staged(tmp_path) as made:
+        yield made
+
+
+def plain() -> TextView:
+    return TextView(out_terminal=False, err_terminal=False)
+
+
+def delta(text: str) -> events.Message:
+    return events.Message(role="assistant", text=text, delta=True)
+
+
+def running(stage: Stage, client: Client) -> Acting:
+    """The client in the middle of its run."""
+    acting = Acting(lambda: one_run(client, DECIDED, "the prompt", journal="/j"))
+    stage.bind()
+    stage.welcome()
+    stage.hear(OpenSession)
+    stage.say(SessionOpened(session_id=SESSION))
+    assert stage.hear(Prompt) == Prompt(session_id=SESSION, text="the prompt")
+    return acting
+
+
+def closed(stage: Stage) -> None:
+    """The orderly end."""
+    assert stage.hear(CloseSession) == CloseSession(session_id=SESSION)
+    stage.say(SessionClosed(session_id=SESSION))
+    stage.everything_ends()
+
+
+def result_line(stage: Stage) -> dict[str, object]:
+    last: dict[str, object] = json.loads(stage.out.splitlines()[-1])
+    assert last["type"] == "result"
+    return last
+
+
+def test_a_run_from_its_hello_to_its_exit_code(stage: Stage) -> None:
+    client = stage.client(plain())
+    acting = Acting(lambda: one_run(client, DECIDED, "the prompt", journal="/j"))
+    stage.bind()
+    assert stage.welcome() == ClientHello(token=stage.owned.token, command="run", pid=os.getpid())
+    assert stage.hear(OpenSession) == OpenSession(settings=SETTINGS, journal="/j", embedded_gateway=True)
+    stage.say(SessionOpened(session_id=SESSION))
+    assert stage.hear(Prompt) == Prompt(session_id=SESSION, text="the prompt")
+    stage.show(delta("one "), delta("two"), events.Message(role="assistant", text="one two"), OK)
+    closed(stage)
+    assert (acting.result(), stage.out, stage.err) == (0, b"one two\n", b"")
+
+
+def test_the_supervisors_own_words_about_why_it_cannot_start(stage: Stage) -> None:
+    acting = Acting(lambda: stage.client(plain()).start(pid=1))
+    stage.bind(b"failed: the journal is not a database\n")
+    with pytest.raises(ConfigurationProblem, match=r"^the journal is not a database$"):
+        acting.result()
+
+
+def test_a_session_that_is_refused_says_why(stage: Stage) -> None:
+    acting = Acting(lambda: one_run(stage.client(plain()), DECIDED, "p", journal="/j"))
+    stage.bind()
+    stage.welcome()
+    stage.hear(OpenSession)
+    stage.say(Refused(words="the journal is read-only"))
+    with pytest.raises(ConfigurationProblem, match=r"^the journal is read-only$"):
+        acting.result()
+
+
+def test_three_presses_ask_ask_again_and_leave(stage: Stage) -> None:
+    """F10: `stopping` is said at once, and the last line is a result."""
+    acting = running(stage, stage.client(StreamView()))
+    stage.show(delta("one"))
+    stage.until_out("one")
+    stage.press(signal.SIGINT)
+    stage.until_err("stopping\n")
+    assert stage.hear(CancelRequest) == CancelRequest(session_id=SESSION, by="signal", exit_code=130)
+    stage.press(signal.SIGINT)
+    stage.until_err("stopping at once, without grace\n")
+    assert stage.hear(CancelRequest) == CancelRequest(session_id=SESSION, by="signal", exit_code=130)
+    stage.press(signal.SIGINT)
+    with pytest.raises(Left) as left:
+        acting.result()
+    assert left.value.exit_code == 130
+    last = result_line(stage)
+    assert (last["reason"], last["exit_code"], last["text"], last["seq"]) == ("cancelled", 130, "one", 2)
+
+
+def test_a_terminate_is_a_cancel_with_its_own_exit_code(stage: Stage) -> None:
+    acting = running(stage, stage.client(ResultView()))
+    stage.press(signal.SIGTERM)
+    assert stage.hear(CancelRequest) == CancelRequest(session_id=SESSION, by="signal", exit_code=143)
+    stage.show(msgspec.structs.replace(CANCELLED, exit_code=143))
+    closed(stage)
+    assert acting.result() == 143
+    assert stage.out.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("when", ["before ready", "before welcome", "before the session"])
+def test_a_press_while_everything_starts_ends_the_wait(stage: Stage, when: str) -> None:
+    """F7: while workers start."""
+    acting = Acting(lambda: one_run(stage.client(StreamView()), DECIDED, "p", journal="/j"))
+    if when != "before ready":
+        stage.bind()
+        stage.hear(ClientHello) if when == "before welcome" else stage.welcome()
+    if when == "before the session":
+        stage.hear(OpenSession)
+    stage.guard.kill()
+    stage.press(signal.SIGINT)
+    assert acting.result() == 130
+    assert result_line(stage)["reason"] == "cancelled"
+
+
+def test_a_supervisor_that_dies_leaves_the_result_to_the_client(stage: Stage) -> None:
+    """interface.md: stdout belongs to the client. What had been sent before the death is shown."""
+    acting = running(stage, stage.client(StreamView()))
+    stage.show(delta("one"), events.ToolUse(call_id=CallId("c1"), name="shell", arguments_raw="{}"))
+    stage.everything_ends()
+    assert acting.result() == 79
+    last = result_line(stage)
+    assert {name: last[name] for name in ("reason", "exit_code", "text", "seq", "session_id", "tool_calls")} == {
+        "reason": "worker_failed",
+        "exit_code": 79,
+        "text": "one",
+        "seq": 3,
+        "session_id": SESSION,
+        "tool_calls": 1,
+    }
+
+
+def test_a_result_that_was_sent_before_the_supervisor_died_counts(stage: Stage) -> None:
+    acting = running(stage, stage.client(StreamView()))
+    stage.show(delta("one"), OK)
+    stage.everything_ends()
+    assert acting.result() == 0
+    assert stage.out.count(b'"type":"result"') == 1
+
+
+def test_a_supervisor_that_never_comes_up_is_no_hanging_client(stage: Stage) -> None:
+    acting = Acting(lambda: stage.client(plain()).start(pid=1))
+    stage.guard.kill()
+    with pytest.raises(SupervisorGone):
+        acting.result()
+
+
+def test_a_mute_supervisor_does_not_hold_a_stop_for_ever(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("haltline.cli.client.STOPPED_WITHIN_S", 0.05)
+    acting = running(stage, stage.client(StreamView()))
+    stage.press(signal.SIGTERM)
+    stage.hear(CancelRequest)
+    stage.guard.kill()
+    assert acting.result() == 79
+    assert "said nothing" in str(result_line(stage)["message"])
+
+
+def test_a_reader_of_stdout_that_leaves_cancels_the_run_without_a_word(stage: Stage) -> None:
+    """`haltline run ... | head -1`."""
+    acting = running(stage, stage.client(plain()))
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, stage.out_r)
+    os.close(null)
+    stage.show(delta("one"))
+    assert stage.hear(CancelRequest) == CancelRequest(session_id=SESSION, by="lost_client")
+    stage.show(delta("two"), CANCELLED)
+    closed(stage)
+    assert (acting.result(), stage.err) == (130, b"cancelled\n")
+
+
+def ask(call_id: str) -> events.Approval:
+    return events.Approval(call_id=CallId(call_id), question=f"run {call_id}?")
+
+
+def test_a_question_is_answered_with_a_line(stage: Stage) -> None:
+    """J3."""
+    acting = running(stage, stage.client(plain()))
+    stage.show(ask("c1"))
+    stage.until_err("run c1?\n[y] yes")
+    stage.type("what?\n")
+    stage.type("n use the other file\n")
+    answer = Answer(session_id=SESSION, call_id=CallId("c1"), answer="no", words="use the other file")
+    assert stage.hear(Answer) == answer
+    assert stage.err.count(b"[y] yes") == 2
+    stage.show(OK)
+    closed(stage)
+    assert acting.result() == 0
+
+
+def test_a_question_does_not_keep_a_cancel_from_working(stage: Stage) -> None:
+    """F7."""
+    acting = running(stage, stage.client(plain()))
+    stage.show(ask("c1"))
+    stage.until_err("[y] yes")
+    stage.press(signal.SIGINT)
+    stage.hear(CancelRequest)
+    stage.show(events.Approval(call_id=CallId("c1"), question="run c1?", answer="cancelled", by="signal"), CANCELLED)
+    closed(stage)
+    assert acting.result() == 130
+
+
+def test_what_is_typed_without_a_question_answers_none(stage: Stage) -> None:
+    acting = running(stage, stage.client(plain()))
+    stage.show(OK)
+    stage.type("y\n")
+    closed(stage)
+    assert acting.result() == 0
+    assert stage.hears_nothing()
+
+
+def opened(stage: Stage, client: Client) -> Acting:
+    """A client whose session stands, with no run going on."""
+
+    def body() -> None:
+        client.start(pid=1)
+        client.open(DECIDED, journal="/j")
+
+    acting = Acting(body)
+    stage.bind()
+    stage.welcome()
+    stage.hear(OpenSession)
+    stage.say(SessionOpened(session_id=SESSION))
+    return acting
+
+
+def test_a_signal_at_the_prompt_ends_the_wait_and_the_session_goes_on(stage: Stage) -> None:
+    """F9."""
+    client = stage.client(plain())
+    opened(stage, client).result()
+    reading = Acting(lambda: client.read_line(prompt="> "))
+    stage.until_err("> ")
+    stage.press(signal.SIGINT)
+    with pytest.raises(Interrupted):
+        reading.result()
+    reading = Acting(lambda: client.read_line(prompt="> "))
+    stage.type("one\ntwo\n")
+    assert reading.result() == "one"
+    run = Acting(lambda: client.run("one"))
+    stage.hear(Prompt)
+    stage.press(signal.SIGINT)
+    stage.hear(CancelRequest)
+    stage.show(CANCELLED)
+    assert run.result() == CANCELLED
+    assert client.read_line(prompt="> ") == "two"
+
+
+@pytest.mark.parametrize("ends", [Stage.supervisor_dies, lambda stage: stage.say(SessionClosed(session_id=SESSION))])
+def test_the_prompt_does_not_wait_for_a_session_that_is_over(stage: Stage, ends: Callable[[Stage], None]) -> None:
+    client = stage.client(plain())
+    opened(stage, client).result()
+    reading = Acting(lambda: client.read_line(prompt=""))
+    ends(stage)
+    assert reading.result() is None
+    assert client.ended
