@@ -22,7 +22,7 @@ from typing import NoReturn
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from support import survivors  # noqa: E402 the line above makes it importable
+from support import survivors
 
 TOOLS = ROOT / ".venv" / "bin"
 SAMPLES = ("--ci", "--all")

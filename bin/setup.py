@@ -12,13 +12,17 @@
 
 from __future__ import annotations
 
+import signal
+
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # during the imports Ctrl+C ends this without a traceback
+
 import ctypes
+import errno
 import fcntl
 import hashlib
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tarfile
@@ -51,13 +55,27 @@ PR_SET_PDEATHSIG = 1
 """prctl number, linux/prctl.h."""
 
 REDIRECTIONS = ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_DRY_RUN", "PIP_REQUIRE_VIRTUALENV")
-"""Settings of the user's that would send packages elsewhere than into the venv. All others (index, proxy, ...) count."""
+"""Settings of the user's that would send packages elsewhere than into the venv. All others count."""
 
 MOCK = "llmock"
 """An independent mock of model servers. It registers a pytest plugin, so it lives in a venv of its own."""
 
+MOCK_VENV = CACHE / f"{MOCK}-venv"
+
 SPECIMEN = "inflection"
 """A small distribution whose source archive brings its tests: real code for an agent to mend."""
+
+
+DISK_FULL = f"the disk is full; about 500 MB are needed below {ROOT}"
+
+NO_INDEX = (
+    "No matching distribution",
+    "Could not find a version",
+    "Max retries",
+    "connection broken",
+    "ConnectTimeout",
+)
+"""Words of pip's that mean: the package index did not have it, or was not reached."""
 
 
 class SetUpError(Exception):
@@ -73,18 +91,28 @@ class Recipe:
     digest: str
     newest_ns: int
 
+    @property
+    def stamp_ns(self) -> int:
+        """Rule 2."""
+        return self.newest_ns + NEWER_NS
+
 
 def main(arguments: list[str]) -> NoReturn:
     level = arguments[0] if arguments else "runtime"
     if level not in LEVELS:
         print(f"haltline: set-up knows the levels {' and '.join(LEVELS)}, not {level!r}", file=sys.stderr)
         sys.exit(2)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
     try:
         make_ready(level)
     except SetUpError as error:
         print(f"haltline: set-up failed: {error}", file=sys.stderr)
+        sys.exit(CONFIGURATION)
+    except OSError as error:
+        words = DISK_FULL if error.errno in (errno.ENOSPC, errno.EDQUOT) else f"{error.filename}: {error.strerror}"
+        print(f"haltline: set-up failed: {words}", file=sys.stderr)
         sys.exit(CONFIGURATION)
     except KeyboardInterrupt:
         print("\nhaltline: set-up was interrupted; the next start makes it anew", file=sys.stderr)
@@ -118,8 +146,6 @@ def make_ready(level: str) -> None:
         _take(lock)
         if not is_ready(recipe):
             _make(recipe, lock)
-    except OSError as error:
-        raise SetUpError(f"{error.filename or ROOT}: {error.strerror}") from error
     finally:
         os.close(lock)
 
@@ -142,7 +168,11 @@ def is_ready(recipe: Recipe) -> bool:
         made = _stamp(recipe.level).read_text().splitlines()
     except (FileNotFoundError, NotADirectoryError):
         return False
-    return made == [str(VENV), recipe.digest] and (VENV / "bin" / "python").exists()
+    return (
+        made == [str(VENV), recipe.digest]
+        and (VENV / "bin" / "python").exists()
+        and (recipe.level == "runtime" or (_has_mock() and _specimen().exists()))
+    )
 
 
 def _stamp(level: str) -> Path:
@@ -154,7 +184,7 @@ def _refresh(recipe: Recipe) -> None:
     if _stamp(recipe.level).stat().st_mtime_ns > recipe.newest_ns:
         return
     try:
-        os.utime(_stamp(recipe.level), ns=(recipe.newest_ns + NEWER_NS,) * 2)
+        os.utime(_stamp(recipe.level), ns=(recipe.stamp_ns, recipe.stamp_ns))
     except OSError as error:
         # It is ready all the same; only the next start looks again.
         say(f"{VENV} is ready but cannot be marked so ({error.strerror})")
@@ -212,7 +242,7 @@ def _write_stamp(recipe: Recipe) -> None:
     """Whole or not at all: it is renamed into its place."""
     unfinished = VENV / "ready-unfinished"
     unfinished.write_text(f"{VENV}\n{recipe.digest}\n")
-    os.utime(unfinished, ns=(recipe.newest_ns + NEWER_NS,) * 2)
+    os.utime(unfinished, ns=(recipe.stamp_ns, recipe.stamp_ns))
     unfinished.rename(_stamp(recipe.level))
 
 
@@ -245,24 +275,32 @@ def _make_importable() -> None:
 
 
 def _fetch_mock(lock: int) -> None:
-    venv = CACHE / f"{MOCK}-venv"
-    wanted = f"{MOCK}=={_pinned(MOCK)}"
-    mark = venv / "ready"
-    if mark.exists() and mark.read_text() == f"{venv}\n{wanted}\n":
+    if _has_mock():
         return
+    venv = MOCK_VENV
+    wanted = f"{MOCK}=={_pinned(MOCK)}"
     say(f"fetching {wanted}, a mock of model servers for the tests")
     if venv.exists():
         shutil.rmtree(venv)
     _run([os.path.realpath(sys.executable), "-I", "-m", "venv", "--without-pip", str(venv)], lock, f"making {venv}")
     _pip(venv, ["install", wanted], lock)
-    mark.write_text(f"{venv}\n{wanted}\n")
+    (venv / "ready").write_text(_mock_mark())
+
+
+def _has_mock() -> bool:
+    mark = MOCK_VENV / "ready"
+    return mark.exists() and mark.read_text() == _mock_mark()
+
+
+def _mock_mark() -> str:
+    return f"{MOCK_VENV}\n{MOCK}=={_pinned(MOCK)}\n"
 
 
 def _fetch_specimen(lock: int) -> None:
-    version = _pinned(SPECIMEN)
-    folder = CACHE / "sdists" / f"{SPECIMEN}-{version}"
+    folder = _specimen()
     if folder.exists():
         return
+    version = _pinned(SPECIMEN)
     say(f"fetching the source of {SPECIMEN}=={version}, code for an agent to mend in the tests")
     unfinished = CACHE / "sdists" / "unfinished"
     if unfinished.exists():
@@ -274,8 +312,12 @@ def _fetch_specimen(lock: int) -> None:
     (archive,) = unfinished.glob("*.tar.gz")
     with tarfile.open(archive) as tar:
         tar.extractall(unfinished, filter="data")
-    (unfinished / f"{SPECIMEN}-{version}").rename(folder)
+    (unfinished / folder.name).rename(folder)
     shutil.rmtree(unfinished)
+
+
+def _specimen() -> Path:
+    return CACHE / "sdists" / f"{SPECIMEN}-{_pinned(SPECIMEN)}"
 
 
 def _pinned(name: str) -> str:
@@ -312,22 +354,25 @@ def _run(command: list[str], lock: int, what: str) -> None:
         preexec_fn=_die_with_parent(os.getpid()),
         check=False,
     )
-    if done.returncode != 0:
+    if done.returncode == 0:
+        return
+    words = explain(what, done.returncode, done.stdout)
+    if words != DISK_FULL:
         (CACHE / "set-up.log").write_text(done.stdout)
-        raise SetUpError(explain(what, done.returncode, done.stdout))
+    raise SetUpError(words)
 
 
 def explain(what: str, status: int, output: str) -> str:
-    """One line about a step that failed: the cause where its words are known, else its last words."""
+    """One line about a step that failed: the cause where its words are known, else what it said."""
     text = re.sub(r"//[^/@\s]+@", "//", output)  # a password in an address stays out of sight
-    errors = [line.partition("ERROR:")[2].strip() for line in text.splitlines() if "ERROR:" in line]
-    words = next(iter(errors), "") or next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
-    words = words[:300] or f"ended with status {status}"
     if "No space left on device" in text or "Disk quota exceeded" in text:
-        return f"the disk is full; {what} needs about 500 MB below {ROOT}"
-    if "No matching distribution" in text or "Could not find a version" in text or "Connection" in text:
+        return DISK_FULL
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line.partition("ERROR:")[2].strip() for line in lines if "ERROR:" in line]
+    words = (errors or lines[-1:] or [f"ended with status {status}"])[0][:300]
+    if any(known in text for known in NO_INDEX):
         return (
-            f"pip could not get a package ({words}); is the package index reachable? See PIP_INDEX_URL, PIP_NO_INDEX "
+            f"pip could not get a package: {words}. Is the package index reachable? See PIP_INDEX_URL, PIP_NO_INDEX "
             "and the proxy settings, then start again"
         )
     return f"{what}: {words} (all of it: {CACHE / 'set-up.log'})"

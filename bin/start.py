@@ -4,7 +4,7 @@
 here: together they save 2 to 3 ms of a bare start of 8 ms, and setuptools' own editable finder would add 9.
 """
 
-import _signal
+import _signal  # pyright: ignore[reportMissingModuleSource] it is built in
 import sys
 
 # Until the launcher's handlers stand, Ctrl+C ends the process without a traceback. The built-in module costs nothing.
@@ -17,6 +17,6 @@ sys.modules["haltline"] = haltline
 sys.path.append(f"{root}/.venv/site-packages")
 sys.argv[0] = "haltline"
 
-from haltline.cli.launcher import main  # noqa: E402 the lines above make it importable
+from haltline.cli.launcher import main
 
 main()
