@@ -62,7 +62,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     description: str
-    schema: msgspec.Raw
+    schema: str
     """JSON Schema of the argument object, as JSON text."""
 
 

@@ -89,7 +89,7 @@ def spec(tool: Tool) -> ToolSpec:
     """The tool as the model is told of it; the schema comes from the argument type (J1)."""
     whole = msgspec.json.schema(tool.arguments)
     schema = whole["$defs"][tool.arguments.__name__]
-    return ToolSpec(name=tool.name, description=tool.description, schema=msgspec.Raw(msgspec.json.encode(schema)))
+    return ToolSpec(name=tool.name, description=tool.description, schema=msgspec.json.encode(schema).decode())
 
 
 OFFERED: tuple[ToolSpec, ...] = tuple(spec(tool) for tool in TOOLS.values())

@@ -24,7 +24,7 @@ def tokens(number_of_characters: int) -> int:
 
 
 def request_tokens(system: str, items: tuple[Item, ...], tools: tuple[ToolSpec, ...]) -> int:
-    fixed = len(system) + sum(len(tool.name) + len(tool.description) + len(bytes(tool.schema)) for tool in tools)
+    fixed = len(system) + sum(len(tool.name) + len(tool.description) + len(tool.schema) for tool in tools)
     return tokens(fixed + sum(characters(item) for item in items))
 
 
