@@ -239,7 +239,7 @@ def _send(d: Draft, call: Call) -> None:
 def is_current(state: SessionState, message: ToolStarted | ToolEnded) -> bool:
     """Whether the report belongs to the present turn; anything else is stale and dropped."""
     return (
-        state.phase in ("running_tools", "deciding", "waiting_approval")
+        state.phase == "running_tools"
         and message.generation == state.generation
         and message.run == state.run_number
         and message.turn == state.turn

@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 
 from haltline.protocol.events import CancelReceipt, CancelStep
-from haltline.protocol.ids import Role, WorkerId
+from haltline.protocol.ids import Role
 from haltline.protocol.kinds import RUNG_ORDER, CancelBy, Rung
 from haltline.protocol.messages import CallOutcome
 from haltline.supervisor.budget import Trip
@@ -36,9 +36,8 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """One worker's part of a stop."""
 
     role: Role
-    worker_id: WorkerId | None
-    """None: it had not said hello."""
     pid: int | None
+    """None: it had not said hello."""
     owes: Literal["reports", "death"]
     killed: bool = False
     """By this stop."""

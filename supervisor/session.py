@@ -328,8 +328,9 @@ def _worker_start_failed(d: Draft, said: WorkerStartFailed) -> None:
 
 def _worker_exited(d: Draft, said: WorkerExited) -> None:
     seat = d.seat(said.role)
-    known = seat.state in ("ready", "dying") and seat.worker_id == said.worker_id and not seat.dead
-    if not known:
+    is_ready_one = seat.state == "ready" and seat.worker_id == said.worker_id
+    is_killed_one = seat.state == "dying" and not seat.dead and seat.worker_id in (None, said.worker_id)
+    if not (is_ready_one or is_killed_one):
         return
     seats.exited(d, said)
     overdue.died(d, said.role)

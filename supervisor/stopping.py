@@ -163,7 +163,7 @@ def _begin(d: Draft, by: CancelBy, reason: StopReason, *, terminated: bool = Fal
 def _part(d: Draft, role: Role) -> Part:
     seat = d.seat(role)
     ready = seat.state == "ready"
-    return Part(role=role, worker_id=seat.worker_id, pid=seat.pid, owes="reports" if ready else "death")
+    return Part(role=role, pid=seat.pid, owes="reports" if ready else "death")
 
 
 def _broadcast(d: Draft) -> None:

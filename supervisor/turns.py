@@ -182,7 +182,7 @@ def ended(d: Draft, message: AttemptEnded) -> None:
     failure = failures.of_finish(
         message.finish,
         has_text=bool(attempt.text.text.strip()),
-        has_calls=bool(message.calls),
+        has_calls=bool(_distinct(message.calls)),
         refusal=message.refusal,
         emitted=attempt.emitted,
     )
