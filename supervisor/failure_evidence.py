@@ -8,6 +8,7 @@ message, an SSE block, HTML, plain text), so nothing here knows a provider:
 Never raises, whatever the body holds.
 """
 
+import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -20,8 +21,15 @@ MAX_DEPTH = 12
 """Levels of nesting that are opened; a wrapped and re-wrapped error has about six."""
 MAX_NODES = 600
 """Values looked at; an error body has below fifty. Bounds the time (a classification stays below 1 ms)."""
-MAX_TEXT = 4_000
+MAX_ITEMS = 40
+"""Items of one list."""
+LARGEST = 1e15
+"""Larger numbers are no code, no wait and no count of tokens."""
+MAX_TEXT = 2_000
 """Characters of one message that patterns look at."""
+
+MAX_PAGE = 4_000
+"""Characters of a page in which its title is looked for."""
 
 CODE_FIELDS = frozenset(
     {"type", "code", "status", "reason", "reasons", "errortype", "errorcode", "errorname", "quotaid", "exception"}
@@ -55,19 +63,22 @@ LIMIT_FIELDS = frozenset({"nctx", "maxcontextlength", "contextlength", "contextw
 REQUESTED_FIELDS = frozenset({"nprompttokens"})
 
 _IDENTIFIER = re.compile(r"[A-Za-z][\w.:/#-]{1,99}", re.ASCII)
+_STATUS = re.compile(r"[45]\d\d", re.ASCII)
 _NOT_ALNUM = re.compile(r"[^a-z0-9]+")
 _PAIR = re.compile(
     r"""\\?["'](?P<key>@?[A-Za-z_][\w-]{0,40})\\?["']\s*:\s*(?:\\?"(?P<double>(?:[^"\\]|\\.){0,4000})|'(?P<single>(?:[^'\\]|\\.){0,4000})|(?P<bare>-?\d{1,18}(?:\.\d{1,9})?))"""
 )
 _DATA_LINE = re.compile(r"^data:[ ]?(.*)$", re.MULTILINE)
 _TEXT_STATUS = re.compile(
-    r"(?:^|\b(?:http(?:/\d(?:\.\d)?)?|status(?:[ _]code)?|error[ _]code|code|error)[ :=\"']{0,3})\(?([45]\d\d)(?![\d.,]|\s*(?:tokens|ms|s\b))",
+    r"(?:^|[|] |\b(?:http(?:/\d(?:\.\d)?)?|status(?:[ _]code)?|error[ _]code|code|error|returned|received|got)[ :=\"']{0,3})"
+    r"[\[(<]?([45]\d\d)(?![\d.,]|\s{0,3}(?:tokens|ms|s\b))",
     re.IGNORECASE,
 )
 _CLASS_NAME = re.compile(r"(?:^|[\s(.:'\"])((?:[A-Z][a-z0-9]+|[A-Z]+(?=[A-Z][a-z]))+(?:Error|Exception))\b")
-_QUOTED = re.compile(r"""(?<![\w'"])(?:"[^"\n]{0,400}"|'[^'\n]{0,400}'(?!\w)|“[^”\n]{0,400}”)(?!\w)""")
-_HTML = re.compile(r"^\s*(?:<!doctype html|<html|<head|<body|<h1|<center|<title)", re.IGNORECASE)
-_TITLE = re.compile(r"<(title|h1)[^>]*>(.*?)</\1>", re.IGNORECASE | re.DOTALL)
+_QUOTED = re.compile(r"""(?<![\w'"])(?:"[^"\n]{0,120}"|'[^'\n]{0,120}'(?!\w)|“[^”\n]{0,120}”)(?!\w)""")
+_HTML = re.compile(r"<(?:!doctype html|html|head|body|h1|center|title)\b", re.IGNORECASE)
+_ELEMENT = re.compile(r"<(code|message|type|status)>([^<]{0,400})<", re.IGNORECASE)
+_TITLE = re.compile(r"<(?:title|h1)(?:\s[^>]{0,200})?>([^\0]{0,300}?)</(?:title|h1)", re.IGNORECASE)
 _TAG = re.compile(r"<[^>]{0,300}>")
 _SPACE = re.compile(r"\s+")
 
@@ -111,21 +122,17 @@ def read(status: int | None, headers: Mapping[str, str], body: str) -> Evidence:
     for name in ("x-amzn-errortype", "x-ms-error-code", "x-error-code"):
         if headers.get(name):
             gathering.code(headers[name].split(":")[0])
-    html = bool(_HTML.match(body)) or (
-        "text/html" in headers.get("content-type", "").lower() and body.lstrip().startswith("<")
-    )
     stripped = body.strip()
-    if html:
-        line = html_line(body)
-        gathering.texts += [line] if line else []
-    else:
-        _open(stripped, gathering, 0, whole=True)
+    html = _HTML.match(stripped) is not None or (
+        stripped.startswith("<") and "text/html" in headers.get("content-type", "").lower()
+    )
+    _open(stripped, gathering, 0, whole=True)
     return gathering.evidence(status, html=html, empty=not stripped)
 
 
 def html_line(page: str) -> str:
     """The one line of a page that says what happened: its title or first heading."""
-    for _, inner in _TITLE.findall(page[:20_000]):
+    for inner in _TITLE.findall(page[:MAX_PAGE]):
         line = _SPACE.sub(" ", _TAG.sub(" ", inner)).strip()
         if line:
             return line[:200]
@@ -170,16 +177,13 @@ class _Gathering:
 
     def evidence(self, status: int | None, *, html: bool, empty: bool) -> Evidence:
         texts = (*self.aside, *self.texts)
-        spoken = [int(found[1]) for text in texts for found in _TEXT_STATUS.finditer(_QUOTED.sub("", text[:400]))]
-        known = status if status is not None and status >= 300 else None
-        for other in (*self.statuses, *spoken):
-            known = other if known is None else known
         own = [status] if status is not None and status >= 300 else []
-        # Words count as a status only where nothing firmer does: they may quote anything.
-        firm = [*own, *self.statuses]
+        spoken = [int(found[1]) for text in texts for found in _TEXT_STATUS.finditer(_QUOTED.sub("", text[:400]))]
+        # Words count as a status only where nothing firmer does: they may speak of anything.
+        statuses = [*own, *self.statuses] or spoken
         return Evidence(
-            status=known,
-            statuses=frozenset(firm or spoken),
+            status=statuses[0] if statuses else None,
+            statuses=frozenset(statuses),
             codes=frozenset(self.codes),
             finishes=frozenset(self.finishes),
             texts=texts,
@@ -192,26 +196,28 @@ class _Gathering:
         )
 
 
-def _open(text: str, into: _Gathering, depth: int, *, whole: bool = False) -> bool:
-    """Gather from a string that is, or holds, structure; plain text is gathered as text. False: it was plain."""
+def _open(text: str, into: _Gathering, depth: int, *, whole: bool = False) -> None:
+    """Gather from a string that is, or holds, structure; plain text is gathered as text. `whole`: it is the body."""
     if not text:
-        return False
+        return
     if whole and (lines := _DATA_LINE.findall(text)):
         text = "\n".join(lines).strip()
-    if depth < MAX_DEPTH and (found := _structure(text)) is not None:
+    if whole and text[0] == "<":
+        line = html_line(text) if _HTML.match(text) else ""
+        into.text(line)
+        for name, inner in () if line else _ELEMENT.findall(text[:MAX_PAGE]):
+            _string(canonical(name), inner, into, depth)
+    elif depth < MAX_DEPTH and (found := _structure(text)) is not None:
         before, value = found
         into.structured = into.structured or (whole and not before)
-        if before:
-            into.text(before)
+        into.text(before)
         if isinstance(value, str):
             into.text(value)
         else:
             _walk(value, into, depth + 1)
-        return True
-    if (depth < MAX_DEPTH and ("{" in text or whole)) and _scan_pairs(text, into, depth):
-        return True
-    into.text(text)
-    return False
+    elif depth >= MAX_DEPTH or not (("{" in text or whole) and _scan_pairs(text, into, depth)):
+        page = _HTML.search(text)
+        into.text(text if page is None else f"{text[: page.start()]} {html_line(text[page.start() :])}")
 
 
 def _structure(text: str) -> tuple[str, object] | None:
@@ -234,10 +240,13 @@ _decoder = json.JSONDecoder(strict=False)
 
 
 def _scan_pairs(text: str, into: _Gathering, depth: int) -> bool:
-    """Gather `key: value` pairs of structure that does not decode: cut off, or a Python repr."""
-    first = -1
-    for found in _PAIR.finditer(text):
-        first = found.start() if first < 0 else first
+    """Gather `key: value` pairs of structure that does not decode: cut off, or a Python repr. False: no pair."""
+    pairs = _PAIR.finditer(text)
+    first = next(pairs, None)
+    if first is None:
+        return False
+    into.text(text[: first.start()].strip(" -:,{[b'\"\\"))
+    for found in itertools.chain((first,), pairs):
         if not into.more():
             break
         name = canonical(found["key"])
@@ -246,11 +255,7 @@ def _scan_pairs(text: str, into: _Gathering, depth: int) -> bool:
         else:
             value = found["double"] if found["double"] is not None else found["single"]
             _string(name, value.replace('\\"', '"').replace("\\'", "'").replace("\\n", "\n"), into, depth + 1)
-    if first > 0:
-        before = text[:first].strip(" -:,{[b'\"\\")
-        if before:
-            into.text(before)
-    return first >= 0
+    return True
 
 
 def _walk(value: object, into: _Gathering, depth: int) -> None:
@@ -260,7 +265,7 @@ def _walk(value: object, into: _Gathering, depth: int) -> None:
         for key, inner in _ordered(value):
             _field(canonical(str(key)[:60]), inner, into, depth)
     elif isinstance(value, list):
-        for inner in value[:40]:
+        for inner in value[:MAX_ITEMS]:
             _walk(inner, into, depth + 1)
 
 
@@ -277,17 +282,18 @@ def _field(name: str, value: object, into: _Gathering, depth: int) -> None:
         if value:
             into.codes.add(name)
         return
-    if isinstance(value, str):
-        _string(name, value, into, depth)
-    elif isinstance(value, bool) or value is None:
-        return
-    elif isinstance(value, int | float):
-        _number(name, value, into)
-    elif isinstance(value, list) and name in CODE_FIELDS | TEXT_FIELDS:
-        for inner in value[:40]:
-            _field(name, inner, into, depth + 1) if isinstance(inner, str) else _walk(inner, into, depth + 1)
-    else:
-        _walk(value, into, depth + 1)
+    match value:
+        case str():
+            _string(name, value, into, depth)
+        case bool() | None:
+            pass
+        case int() | float():
+            _number(name, value, into)
+        case list():
+            for inner in value[:MAX_ITEMS]:
+                _field(name, inner, into, depth + 1) if isinstance(inner, str) else _walk(inner, into, depth + 1)
+        case _:
+            _walk(value, into, depth + 1)
 
 
 def _string(name: str, value: str, into: _Gathering, depth: int) -> None:
@@ -296,7 +302,7 @@ def _string(name: str, value: str, into: _Gathering, depth: int) -> None:
         into.codes.add(name)
     elif name in FINISH_FIELDS:
         into.finishes.update(canonical(part) for part in value.split(":"))
-    elif name in STATUS_FIELDS and value.isdecimal() and 400 <= int(value[:4]) < 600:
+    elif name in STATUS_FIELDS and _STATUS.fullmatch(value):
         into.statuses.append(int(value))
     elif name in CODE_FIELDS:
         into.code(value)
@@ -309,11 +315,10 @@ def _string(name: str, value: str, into: _Gathering, depth: int) -> None:
 
 
 def _number(name: str, value: float, into: _Gathering) -> None:
+    if not abs(value) < LARGEST:
+        return
     if name in STATUS_FIELDS:
-        if value == int(value) and 400 <= value < 600:
-            into.statuses.append(int(value))
-        else:
-            into.codes.add(str(int(value)))
+        _string(name, str(int(value)), into, MAX_DEPTH)
     elif name in WAIT_FIELDS or name in MOMENT_FIELDS:
         into.hints.append(Hint(field=name, value=str(value)))
     elif name in LIMIT_FIELDS:

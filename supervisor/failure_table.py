@@ -6,7 +6,7 @@ Rules, in force for every endpoint alike:
    5xx and transport. What fits no row is never retried.
 2. A row fits when one of its codes, finishes, statuses or words is found and nothing forbids it.
 3. Codes beat statuses beat words, which is why a group's rows stand in that order; codes that providers put on
-   everything (`invalid_request_error`, `api_error`) count only where no status is known.
+   everything (`api_error`, `invalid_request_error`) count only where a gateway may have lost the status.
 4. A 4xx quotes the user's own texts. Its words do not speak of throttling or of servers, unless the message opens
    with them. Quoted values are no evidence at all, unless nothing else is (failure_evidence.py).
 
@@ -64,13 +64,15 @@ _LOST: frozenset[int] = frozenset()
 _BUSY = _5XX | {408, 409, 425, 429, 498}
 """Statuses whose words may speak of throttling and of servers."""
 
-_N = r"\(?\d[\d,._]*\)?"
+_N = r"\(?\d[\d,._]{0,14}\)?"
 _RATE = r"per[-_ ]?(?:minute|second|min\b|sec\b|hour)|\b[rt]p[ms]\b"
 _INPUT = r"(?:prompt|input|inputs|request|requests?|messages?|conversation|context|history|sequence|query|payload)"
 _WINDOW = r"(?:context|token|prompt|input|sequence|model)[- ](?:window|length|size|limit|budget|capacity)"
+_SPAN = r"(?:[^.;\n]|\.\d){0,60}?"
+"""A stretch of one sentence."""
 _OVER = (
     r"(?:exceed\w*|overflow\w*|longer than|larger than|greater than|bigger than|more than|beyond|over|surpass\w*|"
-    r"does not fit|doesn''t fit|cannot fit|fill\w*|too (?:long|large|big|many))"
+    r"does not fit|cannot fit|fill\w*|too (?:long|large|big|many))"
 )
 
 _FILTER_CODES = _codes(
@@ -150,14 +152,16 @@ RULES: tuple[Rule, ...] = (
             r"exceeded (?:your|its|the) (?:current|monthly|daily|weekly) (?:\w+ )?(?:quota|credits?|allowance)",
             r"check your plan and billing",
             r"insufficient (?:account )?(?:balance|credits?|funds|quota)",
-            r"(?:credit|account) balance is (?:too low|insufficient|negative)|negative balance|not enough (?:balance|funds)",
+            r"(?:credit|account) balance is (?:too low|insufficient|negative)",
+            r"negative balance|not enough (?:balance|funds)",
             r"(?:out of|no|not enough|used all available|purchase more|add more|ran? out of|more) credits",
             r"billing (?:hard |soft )?limit|payment required|account is (?:not active|in arrears|overdue)",
-            r"(?:monthly|weekly|daily|\d+[- ]hour|session) (?:\w+ ){0,3}(?:limit|quota|allowance)",
+            r"(?:monthly|weekly|daily|\d{1,3}[- ]hour|session) (?:\w+ ){0,3}(?:limit|quota|allowance)",
             r"(?:spend(?:ing)?|usage|budget|credit) limits? (?:has been |have been |was |is )?(?:reached|exceeded|hit)",
             r"(?:reached|exceeded|hit) (?:\w+ ){0,5}(?:spend(?:ing)?|usage|budget|credit) limits?",
             r"budget has been exceeded|exceeded ?budget|over budget|extra usage is required|regain access",
-            r"free[- ]models[- ]per[- ]day|free tier .{0,40}exhausted|(?:trial|subscription) (?:has )?(?:ended|expired)",
+            r"free[- ]models[- ]per[- ]day|free tier .{0,40}exhausted",
+            r"(?:trial|subscription) (?:has )?(?:ended|expired)",
             r"使用上限|余额不足|欠费|额度(?:不足|已)",
         ),
         words_within=_4XX - {404, 422} | _5XX,
@@ -213,15 +217,15 @@ RULES: tuple[Rule, ...] = (
     Rule(
         kind="auth",
         words=_words(
-            r"(?:invalid|incorrect|expired|missing|wrong|no|bad|unknown|valid) (?:\w+ )?(?:x-)?(?:api|subscription|access)"
-            r"[- _]?key",
+            r"(?:invalid|incorrect|expired|missing|wrong|no|bad|unknown|valid) (?:\w+ )?(?:x-)?"
+            r"(?:api|subscription|access)[- _]?key",
             r"(?:api[- _]?key|credentials?|bearer token|access token|auth token)(?: \S+)? (?:is |are |was |has |have )?"
             r"(?:not valid|invalid|missing|expired|revoked|incorrect|not found|required|not provided|been revoked)",
             r"no auth credentials|authentication (?:fails|failed|required|error)|not authenticated|unauthori[sz]ed",
             r"missing authentication|proxy authentication required|access denied|permission denied",
             r"(?:country|region|territory|location)\b.{0,40}not supported",
         ),
-        words_within=frozenset({400, 404, 422, 500}),
+        words_within=_5XX | {400, 404, 422},
         note="key or permission, in words (Google and xAI send 400)",
     ),
     # 2 throttling and overload
@@ -239,7 +243,8 @@ RULES: tuple[Rule, ...] = (
         families=_words(r"overload"),
         statuses=frozenset({498, 529}),
         words=_words(
-            r"\boverload(?:ed|ing)?\b|too busy|(?:server|service|system|engine|model) is (?:currently |very |too )*busy",
+            r"\boverload(?:ed|ing)?\b|too busy",
+            r"(?:server|service|system|engine|model) is (?:currently |very |too )*busy",
             r"(?:at|over|out of|exceeded|insufficient|no|limited) (?:\w+ )?capacity\b|capacity (?:constraints|limits)",
             r"(?:high|heavy|peak) (?:demand|load|traffic)|system (?:is )?under (?:heavy )?load|please slow down",
             r"服务器?繁忙|负载(?:过高|已饱和)|访问量过大",
@@ -318,17 +323,18 @@ RULES: tuple[Rule, ...] = (
         kind="context_overflow",
         words=_words(
             r"(?:maximum|max) (?:allowed )?(?:context|model|prompt|input|sequence) (?:length|size|window)",
-            rf"{_OVER} (?:[\w'’]+ ){{0,6}}?(?:context|maximum) (?:window|length|size|limit)\b",
+            rf"{_OVER} (?:[^\s.;]+ ){{0,6}}?(?:context|maximum) (?:window|length|size|limit)\b",
             rf"context (?:window|length|size|limit)\b (?:\S+ ){{0,5}}?(?:exceed|overflow|reached|is {_N})",
             r"context (?:the )?overflow|overflows? (?:the |its |their )?context",
-            rf"{_INPUT}(?: token)?(?: length| size| context)?(?: is| are| was)? too (?:long|large)(?! entity)",
+            rf"{_INPUT}(?: token)?(?: length| size| context)?(?: is| are| was|\))* too (?:long|large)(?! entity)",
             r"(?:reduce|shorten|decrease) (?:the )?(?:length|size|number) of (?:the |your )?"
             r"(?:messages|prompt|input|conversation|tokens)",
             r"range of input length should be|exceeded model token limit|tokens to keep from the initial prompt",
             r"max_(?:completion_)?tokens must be (?:at least 1|greater than 0|positive), got -\d",
             r"n_keep\b.{0,40}n_ctx|max_seq_len|max_new_tokens must be",
             r"conversation (?:length|limit)|reached its conversation limit",
-            r"上下文(?:长度|窗口|限制)|输入(?:长度)?(?:超过|超出|过长)|超出上下文|超过最大(?:输入)?长度|token ?数(?:量)?超",
+            r"上下文(?:长度|窗口|限制)|输入(?:长度)?(?:超过|超出|过长)|超出上下文",
+            r"超过最大(?:输入)?长度|token ?数(?:量)?超",
         ),
         words_within=_4XX - {404, 405} | _5XX,
         unless=_words(
@@ -339,19 +345,22 @@ RULES: tuple[Rule, ...] = (
     Rule(
         kind="context_overflow",
         words=_words(
-            rf"{_INPUT}\b(?:[^.;\n]|\.\d){{0,60}}?(?:{_OVER}|must (?:have|be) (?:less|fewer)|at most|only supports|limit)"
-            rf"(?:[^.;\n]|\.\d){{0,60}}?(?:\btokens?\b|{_WINDOW}|{_N})",
-            rf"tokens?\b(?:[^.;\n]|\.\d){{0,60}}?{_OVER}(?:[^.;\n]|\.\d){{0,60}}?(?:limit|maximum|allowed|window|length)",
-            rf"must have less than {_N} tokens|too many (?:input |prompt |total )?tokens|"
+            rf"{_INPUT}\b{_SPAN}(?:{_OVER}|must (?:have|be) (?:less|fewer)|at most|only supports|limit){_SPAN}"
+            rf"(?:\btokens?\b|{_WINDOW})",
+            rf"(?:prompt|input|context|conversation)(?: token)?(?: count| length| size)?\b{_SPAN}exceed\w*{_SPAN}{_N}",
+            rf"tokens?\b{_SPAN}{_OVER}{_SPAN}(?:limit|max(?:imum)?\b|allowed|window|length)",
+            rf"tokens?\b{_SPAN}(?:exceed\w*|only supports|supports? (?:only )?up to|must (?:have|be) (?:less|fewer)|"
+            rf"(?:longer|larger|greater) than){_SPAN}{_N}",
+            rf"must have less than {_N} tokens|too many (?:input |prompt |total )?tokens",
             r"request (?:size )?exceeds the maximum size",
             r"exceed\w* (?:the )?(?:model )?(?:token limit|maximum (?:number of )?(?:input )?tokens)",
         ),
         words_within=_4XX - {404, 405} | _5XX,
         unless=_words(
-            r"string too long|array too long|characters|\bimages?\b.{0,60}(?:exceed|too|size|mb\b)|\bpdf\b|\bmb\b",
-            r"tool names?|\bname\b|temperature|top_p|budget_tokens|quota|expected a? ?(?:value|string|array)|must be between",
-            r"max_(?:completion_|output_|new_)?tokens(?: value)?(?: is|:|=| must| cannot| should| \W)|valid range of",
-            r"(?:output|completion) tokens|maximum tokens you requested|too small",
+            r"string too long|array too long|characters|\bimages?\b.{0,60}(?:exceeds|too|size|mb\b)|\bpdf\b|\bmb\b",
+            r"tool names?|\bname\b|temperature|top_p|budget_tokens|quota|expected a? ?(?:value|string|array)",
+            r"must be between|max_(?:completion_|output_|new_)?tokens(?: value)?(?: is|:|=| must| cannot| should| \W)",
+            r"valid range of|(?:output|completion) tokens|maximum tokens you requested|too small|timed? ?out",
             _RATE,
         ),
         note="more tokens than a limit, in any words that speak of the input (R67)",
@@ -378,7 +387,8 @@ RULES: tuple[Rule, ...] = (
         words=_words(
             r"failed to (?:call a function|validate json|generate (?:valid )?json)|tool call validation failed",
             r"(?:error|failed|failure)(?: while| to)? pars(?:e|ing) (?:the )?(?:tool|function) call",
-            r"(?:model|assistant) (?:generated|produced|output|emitted) (?:an? )?(?:invalid|malformed) (?:tool|function|json)",
+            r"(?:model|assistant) (?:generated|produced|output|emitted) (?:an? )?(?:invalid|malformed) "
+            r"(?:tool|function|json)",
         ),
         note="the provider rejects what its own model wrote (Groq, Ollama)",
     ),
@@ -394,7 +404,7 @@ RULES: tuple[Rule, ...] = (
             r"content (?:filter|management|moderation|polic)|safety (?:system|filter|polic|reason|setting)",
             r"\bflagged\b|usage polic|(?:blocked|rejected|filtered) (?:by|due to|for|because of|as a result of) .{0,40}"
             r"(?:polic|safety|moderation|guardrail)",
-            r"inappropriate content|不安全|敏感内容|敏感信息",
+            r"inappropriate content|content exists risk|不安全|敏感内容|敏感信息",
         ),
         note="a content filter",
     ),
@@ -411,6 +421,12 @@ RULES: tuple[Rule, ...] = (
         codes=_codes("server_error", "internal_server_error", "internal_server_exception", "model_error_exception"),
         note="the server's own fault by code, whatever the status",
     ),
+    Rule(
+        kind="bad_request",
+        codes=_codes("invalid_request_error", "bad_request_error", "not_found_error", "invalid_parameter_error"),
+        within=frozenset({500}),
+        note="a wrong request by code, behind a gateway that made it a 500",
+    ),
     Rule(kind="server", statuses=frozenset({408, 424, 425}), note="the 4xx that another moment mends"),
     Rule(
         kind="context_overflow",
@@ -424,7 +440,6 @@ RULES: tuple[Rule, ...] = (
     Rule(
         kind="server",
         codes=_codes(
-            "api_error",
             "internal",
             "internal_error",
             "unavailable",
@@ -517,9 +532,10 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         kind="server",
+        codes=_codes("api_error"),
         words=_words(r"upstream|please (?:try again|retry)|(?:try|retry) (?:again )?later|retry your request"),
         within=_LOST,
-        note="somebody's wish to be asked again",
+        note="the vaguest: `api_error`, or somebody's wish to be asked again",
     ),
 )
 

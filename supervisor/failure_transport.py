@@ -103,6 +103,12 @@ RULES: tuple[TransportRule, ...] = (
     ),
     TransportRule(
         kind="network",
+        subkind="reset",
+        words=re.compile(r"reset by peer|econnreset|errno (?:104|54)\b|broken pipe"),
+        note="reset while connecting",
+    ),
+    TransportRule(
+        kind="network",
         subkind="connect",
         named=re.compile(r"connecterror|proxyerror|connectionrefused"),
         note="no connection",

@@ -1,52 +1,70 @@
-"""One clear line for the user about a failure, and the token numbers in an overflow's words. Pure.
+"""One clear line for the user about a failure. Pure.
 
-The line: what failed (with the status), the provider's own words reduced to one line, what to do.
+The line: what failed (with the HTTP status), the provider's own words reduced to one line, what to do.
+No HTML, no JSON, no key and no control character passes.
 """
 
 import re
+from datetime import UTC, datetime
 
 import msgspec
 
-from haltline.protocol.kinds import Kind, StreamTimer, Subkind
+from haltline.protocol.kinds import Kind, Subkind
 from haltline.supervisor.failure_evidence import Evidence
 
 MAX_WORDS = 240
-"""Characters of the provider's words in a line."""
+"""Characters of the provider's words in a line: three lines of a terminal."""
+READ = 2_000
+"""Characters of a text that are looked at for that."""
 
-_WHAT: dict[tuple[Kind, Subkind | None], tuple[str, str]] = {
-    ("aborted", None): ("the request was aborted", ""),
-    ("auth", None): ("the provider refused the key", "check the key, its permissions and the base URL"),
-    ("quota_exhausted", None): ("the account's quota is used up", "add credit, wait for the reset or use another key"),
-    ("rate_limited", None): ("the provider limits the rate of requests", "wait, or send less per minute"),
-    ("server", None): ("the provider failed", "try again later"),
-    ("server", "overloaded"): ("the provider is overloaded", "try again later"),
-    ("network", None): ("the connection failed", "check the network and the base URL"),
-    ("network", "dns"): ("the host of the base URL was not found", "check the base URL and the name service"),
-    ("network", "connect"): ("no connection to the provider", "check that the base URL is right and its server runs"),
-    ("network", "reset"): ("the connection broke before an answer came", "try again"),
-    ("network", "tls"): ("the encrypted connection could not be set up", "check the base URL and the certificates"),
-    ("network", "timeout"): ("no connection in time", "check the network and the base URL"),
-    ("stream_truncated", None): ("the answer ended before its end signal", "what came is kept; ask to continue"),
-    ("stream_idle", None): ("the answer stopped coming", "try again"),
-    ("stream_idle", "first_event"): ("no first event came in time", "try again, or raise --first-event-timeout"),
-    ("stream_idle", "silence"): ("the connection fell silent", "try again, or raise --idle-timeout"),
-    ("stream_idle", "no_progress"): ("the model made no progress in time", "try again, or raise --progress-timeout"),
-    ("stream_idle", "whole_request"): ("the request took too long", "ask for less, or raise --request-timeout"),
-    ("context_overflow", None): ("the request does not fit the model's context", "shorten the conversation"),
-    ("output_truncated", None): ("the answer was cut by the output limit", "ask for smaller pieces"),
-    ("content_filtered", None): ("the provider's content filter stopped the request", "reword the task"),
-    ("content_filtered", "refusal"): ("the model refused", "reword the task"),
-    ("bad_request", None): ("the provider refused the request", "check the model's name and the settings"),
-    ("bad_request", "invalid_generation"): ("the provider rejected what its own model wrote", "the model is told"),
-    ("malformed_response", None): ("the answer could not be read", "check that the base URL is an API of this format"),
-    ("malformed_response", "empty"): ("the model's answer was empty", "ask again"),
+
+class Saying(msgspec.Struct, frozen=True):
+    """What failed, and what the user can do."""
+
+    what: str
+    do: str
+
+
+SAYINGS: dict[tuple[Kind, Subkind | None], Saying] = {
+    ("aborted", None): Saying("the request was aborted", ""),
+    ("auth", None): Saying("the provider refused the key", "check the key, what it may do, and the base URL"),
+    ("quota_exhausted", None): Saying("the account's quota is used up", "add credit or wait for the reset"),
+    ("rate_limited", None): Saying("the provider limits the rate of requests", "wait, or send less per minute"),
+    ("server", None): Saying("the provider failed", "try again later"),
+    ("server", "overloaded"): Saying("the provider is overloaded", "try again later"),
+    ("network", None): Saying("the connection failed", "check the network and the base URL"),
+    ("network", "dns"): Saying("the base URL's host was not found", "check the base URL and the name service"),
+    ("network", "connect"): Saying("no connection to the base URL", "check the base URL and that its server runs"),
+    ("network", "reset"): Saying("the connection broke before an answer came", "try again"),
+    ("network", "tls"): Saying("no encrypted connection to the base URL", "check the base URL and the certificates"),
+    ("network", "timeout"): Saying("no connection in time", "check the network and the base URL"),
+    ("stream_truncated", None): Saying("the answer broke off before its end signal", "what came is kept; ask again"),
+    ("stream_idle", None): Saying("the answer stopped coming", "try again"),
+    ("stream_idle", "first_event"): Saying("no first event in time", "try again, or raise --first-event-timeout"),
+    ("stream_idle", "silence"): Saying("the connection fell silent", "try again, or raise --idle-timeout"),
+    ("stream_idle", "no_progress"): Saying(
+        "no progress of the model in time", "try again, or raise --progress-timeout"
+    ),
+    ("stream_idle", "whole_request"): Saying("the request took too long", "ask for less, or raise --request-timeout"),
+    ("context_overflow", None): Saying("the request does not fit the model's context", "shorten the conversation"),
+    ("output_truncated", None): Saying("the answer was cut by the output limit", "ask for smaller pieces"),
+    ("content_filtered", None): Saying("a content filter stopped the request", "reword the task"),
+    ("content_filtered", "refusal"): Saying("the model refused", "reword the task"),
+    ("bad_request", None): Saying("the provider refused the request", "check the model's name and the settings"),
+    ("bad_request", "invalid_generation"): Saying("the provider rejected what its model wrote", "the model is told"),
+    ("malformed_response", None): Saying(
+        "the answer could not be read", "check that the base URL is an API of this format"
+    ),
+    ("malformed_response", "empty"): Saying("the model's answer was empty", "ask again"),
 }
 
-_KEY = re.compile(r"\b((?:sk|pk|rk|gsk|xai|key|api|AIza|Bearer|ghp|hf)[-_ ]?)[A-Za-z0-9_\-]{12,}")
+_KEY = re.compile(r"\b((?:sk|pk|rk|gsk|xai|key|api|AIza|ghp|hf|Bearer)[-_ ]?)[A-Za-z0-9_\-]{12,}")
 _JSON = re.compile(r"[{\[]\s*[\"'{\[].*", re.DOTALL)
 _TAG = re.compile(r"<[^>]{0,300}>")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\ud800-\udfff]+")
 _SPACE = re.compile(r"\s+")
+_CLASS = re.compile(r"^[\w.]*(?:Error|Timeout|Exception|Protocol|gaierror|Cancelled\w*)\b:?\s*")
+_ERRNO = re.compile(r"\[Errno -?\d+\]\s*|\s*\(_ssl\.c:\d+\)")
 
 
 def line(
@@ -56,15 +74,17 @@ def line(
     status: int | None = None,
     evidence: Evidence | None = None,
     said: str = "",
-    timer: StreamTimer | None = None,
+    resets_at_s: float | None = None,
 ) -> str:
-    """What failed, what was said, what to do. `said`: an exception's or a refusal's words."""
-    what, do = _WHAT.get((kind, subkind)) or _WHAT[(kind, None)]
-    if timer is not None:
-        said = ""
-    words = one_line(said) or (_provider_words(evidence) if evidence is not None else "")
-    head = what + (f" (HTTP {status})" if status is not None else "")
-    return head + (f": {words}" if words else "") + (f"; {do}" if do else "")
+    """What failed, what was said, what to do.
+
+    `said`: the words of an exception, an adapter or a refusal. `resets_at_s`: Unix seconds of a quota's reset.
+    """
+    saying = SAYINGS.get((kind, subkind)) or SAYINGS[(kind, None)]
+    words = one_line(said) or (provider_words(evidence) if evidence is not None else "")
+    when = f" (resets {clock_time(resets_at_s)})" if resets_at_s is not None else ""
+    head = saying.what + (f" (HTTP {status})" if status is not None else "")
+    return head + (f": {words}" if words else "") + (f"; {saying.do}{when}" if saying.do else "")
 
 
 def worker_lost(words: str) -> str:
@@ -72,29 +92,37 @@ def worker_lost(words: str) -> str:
     return f"the worker that held the request ended: {one_line(words) or 'without a word'}; a new one is started"
 
 
+def exception_words(exception: str) -> str:
+    """The first words of an exception and its causes that say something; the deepest for `All attempts failed`."""
+    said = [words for part in exception.split(" <- ") if (words := _ERRNO.sub("", _CLASS.sub("", part)).strip())]
+    if not said:
+        return ""
+    return said[-1] if "attempts failed" in said[0] else said[0]
+
+
 def one_line(text: str) -> str:
     """A text as one short line: no markup, no JSON, no control characters, no key."""
-    text = _CONTROL.sub(" ", text[:4_000])
-    text = _TAG.sub(" ", _JSON.sub("", text))
-    text = _KEY.sub(r"\1…", _SPACE.sub(" ", text)).strip(" -:;,")
+    text = _TAG.sub(" ", _JSON.sub("", _CONTROL.sub(" ", text[:READ])))
+    text = _KEY.sub(r"\1…", _SPACE.sub(" ", text)).strip(" -:;,.")
     return text if len(text) <= MAX_WORDS else text[: MAX_WORDS - 1].rstrip() + "…"
 
 
-def _provider_words(evidence: Evidence) -> str:
+def provider_words(evidence: Evidence) -> str:
     """The innermost text that says something: wrappers say `Provider returned error`."""
+    if evidence.html:
+        return (
+            f"a web page came{_titled(evidence.texts)}"
+            if evidence.status is None
+            else one_line(" ".join(evidence.texts))
+        )
     lines = [words for words in map(one_line, evidence.texts) if words]
     return next((words for words in reversed(lines) if " " in words), lines[-1] if lines else "")
 
 
-class Tokens(msgspec.Struct, frozen=True, kw_only=True):
-    limit: int | None = None
-    requested: int | None = None
-    output: int | None = None
+def _titled(texts: tuple[str, ...]) -> str:
+    return f" ({one_line(texts[0])})" if texts else ""
 
 
-NO_TOKENS = Tokens()
-
-
-def tokens(evidence: Evidence) -> Tokens:
-    """The window, the request and the output part that an overflow names."""
-    return Tokens(limit=evidence.limit_tokens, requested=evidence.requested_tokens)
+def clock_time(wall_s: float) -> str:
+    """`at 2026-11-30 14:05 UTC`."""
+    return f"at {datetime.fromtimestamp(wall_s, tz=UTC):%Y-%m-%d %H:%M} UTC"

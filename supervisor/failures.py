@@ -2,11 +2,11 @@
 
 Theory of operation
 1. `normalise` turns the facts of a failed attempt into a Failure; nothing else in haltline looks at a status.
-   Our own timers and a refused event come first, then the transport's exceptions, then what the answer says
-   (failure_table.py), then the mere end of the body.
+   Our own timers come first, then the transport's exceptions (failure_transport.py), then what the answer says
+   (failure_table.py), then that it could not be read, then the mere end of the body.
 2. `handling` decides from kind, subkind, `again`, phase, emitted and who asks; it is total and knows no texts.
    Can the model mend it? feed back. Can only another moment? retry. Neither? surface. Unknown is never retried.
-3. After the first delta that was shown, nothing is sent again: what the user has seen is never replayed.
+3. After the first delta that was shown nothing is sent again: what the user has seen is never replayed.
 """
 
 import re
@@ -16,11 +16,21 @@ import msgspec
 
 from haltline.protocol.kinds import Again, Finish, Handling, Kind, Phase, StreamTimer, Subkind
 from haltline.protocol.messages import AttemptFailed
-from haltline.supervisor import failure_evidence, failure_table, failure_transport, failure_words, retry_after
+from haltline.supervisor import (
+    failure_evidence,
+    failure_table,
+    failure_tokens,
+    failure_transport,
+    failure_words,
+    retry_after,
+)
 from haltline.supervisor.failure_evidence import Evidence
 
 Asking = Literal["turn", "compaction"]
 """Whose request failed: a turn's, or the one that writes a summary."""
+
+Owner = Literal["model", "harness", "user"]
+"""Who can do something about a failure: the model (feedback), we (retry, compact, continue), the user (surface)."""
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +58,9 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """Connection refused on this machine, or no such host: waiting rarely helps (C5)."""
 
 
-class _Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """Kind and subkind, before waits and words are added."""
+
     kind: Kind
     subkind: Subkind | None = None
     again: Again = "unknown"
@@ -63,26 +75,29 @@ def normalise(failed: AttemptFailed, *, emitted: int, phase: Phase, wall_s: floa
     headers = {name.lower(): value for name, value in failed.headers.items()}
     evidence = failure_evidence.read(failed.status, headers, failed.body)
     verdict = _verdict(failed, evidence, phase)
-    again = _again(headers.get("x-should-retry", ""), evidence, verdict)
-    retry_after_ms = retry_after.asked_ms(headers, evidence.hints, evidence.texts, wall_s)
-    retry_at_s = (
-        retry_after.reset_moment(evidence.hints, wall_s) if retry_after_ms is None else wall_s + retry_after_ms / 1000
-    )
-    tokens = failure_words.tokens(evidence) if verdict.kind == "context_overflow" else failure_words.NO_TOKENS
-    status = failed.status if failed.status is not None and failed.status >= 300 else evidence.status
-    said = failed.exception or failed.malformed or ""
+    resets_at_s = retry_after.reset_moment(evidence.hints, wall_s)
+    # The moment at which a quota is full again is no wait that a retry could keep.
+    hints = () if verdict.kind == "quota_exhausted" and resets_at_s is not None else evidence.hints
+    retry_after_ms = retry_after.asked_ms(headers, hints, evidence.texts, wall_s)
+    tokens = failure_tokens.tokens(evidence) if verdict.kind == "context_overflow" else failure_tokens.NO_TOKENS
+    status = failed.status if _refused(failed) else evidence.status
     return Failure(
         kind=verdict.kind,
         subkind=verdict.subkind,
-        again=again,
+        again=_again(headers.get("x-should-retry", ""), evidence, verdict),
         phase=phase,
         emitted=emitted,
         provider_status=status,
         message=failure_words.line(
-            verdict.kind, verdict.subkind, status=status, evidence=evidence, said=said, timer=failed.timer
+            verdict.kind,
+            verdict.subkind,
+            status=status,
+            evidence=evidence if failed.timer is None else None,
+            said=failure_words.exception_words(failed.exception) if failed.exception else failed.malformed or "",
+            resets_at_s=resets_at_s,
         ),
         retry_after_ms=retry_after_ms,
-        retry_at_s=retry_at_s,
+        retry_at_s=resets_at_s if retry_after_ms is None else wall_s + retry_after_ms / 1000,
         limit_tokens=tokens.limit,
         requested_tokens=tokens.requested,
         output_tokens=tokens.output,
@@ -95,19 +110,18 @@ def of_finish(finish: Finish, *, has_text: bool, has_calls: bool, refusal: str, 
 
     `has_calls`: it asked for at least one call. `refusal`: the provider's refusal text, "" without one.
     """
-    verdict: _Verdict
+    verdict: Verdict
     match finish:
         case "length":
-            verdict = _Verdict(kind="output_truncated")
+            verdict = Verdict(kind="output_truncated")
         case "content_filter":
-            verdict = _Verdict(kind="content_filtered", subkind="refusal" if refusal else None)
+            verdict = Verdict(kind="content_filtered", subkind="refusal" if refusal else None)
+        case "stop" | "tool_calls" if refusal and not has_calls:
+            verdict = Verdict(kind="content_filtered", subkind="refusal")
+        case "stop" | "tool_calls" if has_text or has_calls:
+            return None
         case "stop" | "tool_calls":
-            if refusal and not has_calls:
-                verdict = _Verdict(kind="content_filtered", subkind="refusal")
-            elif has_text or has_calls:
-                return None
-            else:
-                verdict = _Verdict(kind="malformed_response", subkind="empty")
+            verdict = Verdict(kind="malformed_response", subkind="empty")
         case _:
             assert_never(finish)
     return Failure(
@@ -134,8 +148,8 @@ def worker_lost(phase: Phase, emitted: int, words: str) -> Failure:
 def handling(kind: Kind, subkind: Subkind | None, again: Again, phase: Phase, emitted: int, asking: Asking) -> Handling:
     """The one handling of a failure (A2, A3, A6). Counters and caps are the caller's.
 
-    `retry` of malformed_response/empty is the nudge (D8): a new request, not the same one again, so it is allowed
-    after reasoning was shown.
+    `retry` of malformed_response/empty is the nudge (D8): a new request, not the same one again, so reasoning that
+    was shown does not forbid it.
     """
     if phase == "tool":
         return "surface" if kind == "aborted" else "feedback"
@@ -163,64 +177,112 @@ def retryable(failure: Failure) -> bool:
     return handling(failure.kind, failure.subkind, failure.again, failure.phase, 0, "turn") == "retry"
 
 
-def _verdict(failed: AttemptFailed, evidence: Evidence, phase: Phase) -> _Verdict:
+def _refused(failed: AttemptFailed) -> bool:
+    """The answer's status was an error's, or a redirect's."""
+    return failed.status is not None and failed.status >= 300
+
+
+def _verdict(failed: AttemptFailed, evidence: Evidence, phase: Phase) -> Verdict:
     if failed.timer is not None:
         return _timed_out(failed.timer)
-    refused = failed.status is not None and failed.status >= 300
+    refused = _refused(failed)
     if failed.exception is not None and not refused:
         broke = failure_transport.find(failed.exception, phase)
-        return _Verdict(kind=broke.kind, subkind=broke.subkind, again=broke.again, local=broke.local)
-    rule = None if evidence.empty and not refused else failure_table.find(evidence)
-    if failed.malformed is not None and (rule is None or not evidence.structured):
-        return _Verdict(kind="malformed_response", again="no" if evidence.html else "unknown")
-    if evidence.html and not refused:
-        return _Verdict(kind="malformed_response", again="no")
-    if rule is not None:
-        return _Verdict(kind=rule.kind, subkind=rule.subkind, again=rule.again)
+        return Verdict(kind=broke.kind, subkind=broke.subkind, again=broke.again, local=broke.local)
+    rule = failure_table.find(evidence) if refused or not evidence.empty else None
+    if rule is not None and (failed.malformed is None or evidence.structured or evidence.html):
+        return Verdict(kind=rule.kind, subkind=rule.subkind, again=rule.again)
+    if evidence.html:
+        return Verdict(kind="malformed_response", again="no")
+    if failed.malformed is not None:
+        return Verdict(kind="malformed_response")
     if failed.truncated:
-        return _Verdict(kind="stream_truncated")
-    if failed.status is not None and not refused and (evidence.empty or not evidence.structured):
-        return _Verdict(kind="malformed_response")
-    if failed.status is None and evidence.empty:
-        return _broken(phase)
-    return _Verdict(kind="bad_request", again="no")
+        return Verdict(kind="stream_truncated")
+    if failed.status is None:
+        return _broken(phase) if evidence.empty else Verdict(kind="bad_request", again="no")
+    # A 200: an error object of no known kind is a refusal; anything else could not be read.
+    return Verdict(kind="bad_request", again="no") if evidence.structured else Verdict(kind="malformed_response")
 
 
-def _timed_out(timer: StreamTimer) -> _Verdict:
+def _timed_out(timer: StreamTimer) -> Verdict:
     match timer:
         case "connect":
-            return _Verdict(kind="network", subkind="timeout")
+            return Verdict(kind="network", subkind="timeout")
         case "first_event" | "silence" | "no_progress":
-            return _Verdict(kind="stream_idle", subkind=timer)
+            return Verdict(kind="stream_idle", subkind=timer)
         case "whole_request":
-            return _Verdict(kind="stream_idle", subkind=timer, again="no")
+            return Verdict(kind="stream_idle", subkind=timer, again="no")
         case _:
             assert_never(timer)
 
 
-def _broken(phase: Phase) -> _Verdict:
+def _broken(phase: Phase) -> Verdict:
     """A connection that ended: before the response's headers `network`, after them `stream_truncated` (D2)."""
     match phase:
         case "connect" | "headers" | "tool":
-            return _Verdict(kind="network", subkind="reset")
+            return Verdict(kind="network", subkind="reset")
         case "first_event" | "body":
-            return _Verdict(kind="stream_truncated")
+            return Verdict(kind="stream_truncated")
         case _:
             assert_never(phase)
 
 
-_BUDGET = re.compile(r"limit:?\s*([\d,]+)\b.{0,60}?requested:?\s*([\d,]+)", re.IGNORECASE | re.DOTALL)
+_BUDGET = re.compile(r"limit:?\s{0,3}(\d[\d,]{0,14})\b.{0,60}?requested:?\s{0,3}(\d[\d,]{0,14})", re.IGNORECASE)
 
 
-def _again(should_retry: str, evidence: Evidence, verdict: _Verdict) -> Again:
+def _again(should_retry: str, evidence: Evidence, verdict: Verdict) -> Again:
     """`x-should-retry` first; then what the failure itself shows."""
     match should_retry.strip().lower():
         case "true":
             return "yes"
         case "false":
             return "no"
-    if verdict.kind == "rate_limited":
-        budget = _BUDGET.search(evidence.full_text)
-        if budget and int(budget[2].replace(",", "") or 0) > int(budget[1].replace(",", "") or 0):
+    if verdict.kind == "rate_limited" and (budget := _BUDGET.search(evidence.full_text)):
+        allowed, requested = (int(digits.replace(",", "")) for digits in budget.groups())
+        if requested > allowed:
             return "no"  # one request above the budget of a whole minute never passes
     return verdict.again
+
+
+class Explained(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the table in docs/: what was seen, what it is, whose it is, what happens before any text came."""
+
+    seen: str
+    kind: Kind
+    subkind: Subkind | None
+    owner: Owner
+    handling: Handling
+
+
+def explain() -> tuple[Explained, ...]:
+    """All rows, in the order in which they are tried."""
+    timers: tuple[StreamTimer, ...] = ("connect", "first_event", "silence", "no_progress", "whole_request")
+    finishes: tuple[Finish, ...] = ("length", "content_filter", "stop")
+    ended = [(f, of_finish(f, has_text=False, has_calls=False, refusal="", emitted=0)) for f in finishes]
+    return (
+        *(_explained(f"our own limit: {timer}", _timed_out(timer)) for timer in timers),
+        *(_explained(rule.note, rule) for rule in failure_transport.RULES),
+        *(_explained(rule.note, rule) for rule in failure_table.RULES),
+        *(
+            _explained(f"end signal {f}, without text and calls", failure)
+            for f, failure in ended
+            if failure is not None
+        ),
+    )
+
+
+def _explained(seen: str, what: Verdict | Failure | failure_table.Rule | failure_transport.TransportRule) -> Explained:
+    done = handling(what.kind, what.subkind, what.again, "headers", 0, "turn")
+    return Explained(seen=seen, kind=what.kind, subkind=what.subkind, owner=_owner(done), handling=done)
+
+
+def _owner(handling: Handling) -> Owner:
+    match handling:
+        case "feedback":
+            return "model"
+        case "retry" | "compact" | "continue":
+            return "harness"
+        case "surface":
+            return "user"
+        case _:
+            assert_never(handling)

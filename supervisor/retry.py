@@ -6,11 +6,11 @@
 """
 
 import math
-from datetime import UTC, datetime
 
 import msgspec
 
 from haltline.protocol.settings import RetryPolicy
+from haltline.supervisor.failure_words import clock_time
 from haltline.supervisor.failures import Failure
 
 MAX_DOUBLINGS = 64
@@ -69,8 +69,8 @@ def plan(
     ms = math.ceil(max(float(asked_ms), delay(policy, retries_done + 1, jitter)))
     if ms > policy.longest_wait_ms:
         return Surface(
-            words=f"the server asks to wait {duration(ms)}, longer than the {duration(policy.longest_wait_ms)} allowed; "
-            f"it may work {_moment(failure, ms)}"
+            words=f"the server asks to wait {duration(ms)}, longer than the {duration(policy.longest_wait_ms)} "
+            f"allowed; it may work {_moment(failure, ms)}"
         )
     if seconds_left is not None and ms > seconds_left * 1000:
         return Surface(
@@ -100,8 +100,3 @@ def _moment(failure: Failure, ms: int) -> str:
     if failure.retry_at_s is None:
         return f"in {duration(ms)}"
     return f"in {duration(ms)}, {clock_time(failure.retry_at_s)}"
-
-
-def clock_time(wall_s: float) -> str:
-    """`at 2026-11-30 14:05 UTC`."""
-    return f"at {datetime.fromtimestamp(wall_s, tz=UTC):%Y-%m-%d %H:%M} UTC"

@@ -33,20 +33,18 @@ _UNIT_MS = {
     "d": 86_400_000.0,
     "day": 86_400_000.0,
 }
-_PIECE_TEXT = (
-    r"(\d{1,9}(?:\.\d{1,9})?)\s*"
-    r"(milliseconds?|ms|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d)(?![a-z])"
-)
-_PIECE = re.compile(_PIECE_TEXT, re.IGNORECASE | re.ASCII)
-_JOIN = r"(?:\s*,?\s*(?:and\s+)?)"
+_UNITS = r"(?:milliseconds?|ms|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d)(?![a-z])"
+_AMOUNT = r"\d{1,9}(?:\.\d{1,9})?"
+_PIECE = re.compile(rf"({_AMOUNT})\s{{0,3}}({_UNITS})", re.IGNORECASE | re.ASCII)
 _ASKED = re.compile(
-    r"(?:(?:try(?:ing)?|retry(?:ing)?|available|resets?|reset)\s+(?:your\s+request\s+)?(?:again\s+)?(?:in|after)"
-    r"|(?:please\s+)?wait(?:\s+for)?|retry[-_ ]?after[\"']?\s*[:=]?)"
-    rf"\s*(?:about\s+|at\s+least\s+)?((?:{_PIECE_TEXT.replace('(', '(?:', 1).replace('(milli', '(?:milli', 1)}{_JOIN}){{1,4}}"
-    r"|\d{1,9}(?:\.\d{1,9})?(?![\w.]))",
-    re.IGNORECASE | re.ASCII,
+    r"(?:(?:try(?:ing)?|retry(?:ing)?|available|resets?)\s{1,3}(?:your\s{1,3}request\s{1,3})?(?:again\s{1,3})?(?:in|after)"
+    r"|wait(?:\s{1,3}for)?|retry[-_ ]?after[\"']?\s{0,3}[:=]?)"
+    r"\s{0,3}(?:about\s{1,3}|at\s{1,3}least\s{1,3}|~\s{0,3})?"
+    rf"((?:{_AMOUNT}\s{{0,3}}{_UNITS}(?:\s{{0,3}},?\s{{0,3}}(?:and\s{{1,3}})?)){{1,4}}"
+    rf"|{_AMOUNT}(?=\s{{0,3}}(?:$|[.,;:!?)\]}}\"'](?!\d))))",
+    re.IGNORECASE | re.ASCII | re.MULTILINE,
 )
-_PROTO_DELAY = re.compile(r"retry_?delay\s*\{\s*seconds:\s*(\d{1,9})", re.IGNORECASE | re.ASCII)
+_PROTO_DELAY = re.compile(r"retry_?delay\s{0,3}\{\s{0,3}seconds:\s{0,3}(\d{1,9})", re.IGNORECASE | re.ASCII)
 
 WAIT_FIELDS: dict[str, float] = {
     "retryaftermilliseconds": 1.0,
@@ -167,7 +165,6 @@ def _words_ms(text: str) -> float | None:
 def _pieces_ms(text: str) -> float | None:
     """Milliseconds of `8m38.4s`, `28ms`, `1 minute and 20 seconds`."""
     total = 0.0
-    for amount, unit in _PIECE.findall(text):
-        unit = unit.lower()
-        total += float(amount) * (_UNIT_MS[unit] if unit in _UNIT_MS else _UNIT_MS[unit.rstrip("s")])
+    for amount, unit in _PIECE.findall(text.lower()):
+        total += float(amount) * (_UNIT_MS.get(unit) or _UNIT_MS[unit.removesuffix("s")])
     return _positive(total / 1000, 1_000.0)
