@@ -1,0 +1,175 @@
+"""The command as a real process, where no run comes about: help, versions, and every way to be wrong (M1).
+
+A user sees one line that says what, where and what to do; never a traceback.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.command import COMMAND
+
+from haltline.cli.version import VERSION
+
+Ended = subprocess.CompletedProcess[str]
+
+
+def haltline(*arguments: str, stdin: str = "", env: dict[str, str] | None = None, cwd: Path | None = None) -> Ended:
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=30,
+        check=False,
+        env={**os.environ, **(env or {})},
+        cwd=cwd,
+    )
+
+
+def complaint(ended: Ended) -> tuple[int, str]:
+    """Exit code and the one line of stderr; nothing may stand on stdout."""
+    assert ended.stdout == ""
+    assert ended.stderr.count("\n") == 1, ended.stderr
+    return ended.returncode, ended.stderr
+
+
+def test_the_version() -> None:
+    ended = haltline("--version")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"haltline {VERSION}\n", "")
+
+
+@pytest.mark.parametrize("command", [(), ("run",), ("chat",), ("ps",), ("gateway",), ("demo",)])
+def test_help_is_there_for_every_command(command: tuple[str, ...]) -> None:
+    ended = haltline(*command, "--help")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("Usage: haltline")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("rum",), "'rum'"),
+        (("run", "--bad", "x"), "'--bad'"),
+        (("run", "-m", "demo", "--timeout", "soon", "x"), "'--timeout'"),
+        (("run", "-m", "demo", "--allowed-tools", "rm", "x"), "'--allowed-tools'"),
+        (("run", "-m", "demo", "--api", "messages", "x"), "--api messages is not available in this version"),
+        (("run", "-m", "demo", "-c", "x"), "--continue is not available in this version"),
+        (("run", "-m", "demo/none", "x"), "There is no scenario 'none'. Those that exist: ok, repair,"),
+        (("run", "-m", "demo"), "the prompt is empty"),
+        (("run", "x"), "no model: give -m"),
+        (("run", "-m", "demo", "one", "two"), "unexpected extra argument"),
+        (("chat", "-m", "demo", "word"), "unexpected extra argument"),
+        (("ps", "word"), "unexpected extra argument"),
+        (("gateway", "--port", "99999"), "'--port'"),
+    ],
+)
+def test_bad_usage_is_exit_2_and_one_line_that_names_it(arguments: tuple[str, ...], named: str) -> None:
+    code, line = complaint(haltline(*arguments))
+    assert code == 2
+    assert named in line
+
+
+def test_a_wrong_configuration_is_exit_78_and_names_file_and_key(home: Path, tmp_path: Path) -> None:
+    (home / "config.toml").write_text("[limits]\nturn = 3\n")
+    code, line = complaint(haltline("run", "-m", "demo", "x", cwd=tmp_path))
+    assert (code, line) == (
+        78,
+        f"haltline: {home}/config.toml: limits.turn: unknown key, expected one of turns, seconds, tokens\n",
+    )
+
+
+def test_a_workspace_that_is_none_is_exit_78(tmp_path: Path) -> None:
+    assert complaint(haltline("run", "-m", "demo", "-C", str(tmp_path / "none"), "x")) == (
+        78,
+        f"haltline: workspace {tmp_path / 'none'}: No such file or directory; give a folder with -C\n",
+    )
+
+
+def test_a_bug_of_ours_is_one_line_with_the_path_of_its_log(home: Path) -> None:
+    (home / "run").mkdir(mode=0o700)
+    broken = "import haltline.cli.door as door; door.knock = lambda places: 1 / 0; "
+    command = [*COMMAND[:-1], broken + COMMAND[-1], "ps"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    code, line = complaint(ended)
+    assert code == 1
+    assert line.startswith("haltline: a bug of haltline's own (ZeroDivisionError: division by zero); please report it")
+    log = Path(line.split()[-1])
+    assert log.is_relative_to(home / "state" / "logs")
+    assert "ZeroDivisionError" in log.read_text()
+
+
+def test_nothing_lives_where_nothing_was_started(home: Path) -> None:
+    del home
+    assert haltline("ps", "--json").stdout == "[]\n"
+    assert haltline("ps", "-q").stdout == ""
+    assert haltline("ps").stdout.startswith("ID ")
+
+
+def test_the_folder_of_a_supervisor_that_is_gone_is_passed_over(home: Path) -> None:
+    folder = home / "run" / "dead"
+    folder.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "door"))
+    ended = haltline("ps", "--json")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "[]\n", "")
+
+
+def test_a_door_that_refuses_is_told_in_its_own_words(home: Path) -> None:
+    folder = home / "run" / "one"
+    folder.mkdir(parents=True)
+
+    def answer(listener: socket.socket) -> None:
+        peer, _ = listener.accept()
+        with peer:
+            peer.sendall(b"refused: a tool may not\n")
+
+    ended = _with_door(folder, answer)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "[]\n", "haltline ps: a tool may not\n")
+
+
+def test_a_supervisor_that_does_not_answer_is_named_and_holds_up_nobody(home: Path) -> None:
+    folder = home / "run" / "one"
+    folder.mkdir(parents=True)
+    ended = _with_door(folder, None)
+    assert (ended.returncode, ended.stdout) == (0, "[]\n")
+    assert ended.stderr == f"haltline ps: no answer from the supervisor in {folder} within 2 s\n"
+
+
+def _with_door(folder: Path, answer: Callable[[socket.socket], None] | None) -> Ended:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "door"))
+        listener.listen()
+        if answer is None:
+            return haltline("ps", "--json")
+        answering = threading.Thread(target=answer, args=(listener,))
+        answering.start()
+        ended = haltline("ps", "--json")
+        answering.join(10)
+        return ended
+
+
+def test_the_gateway_serves_until_a_signal_ends_it() -> None:
+    process = subprocess.Popen([*COMMAND, "gateway"], stdout=subprocess.PIPE, text=True)
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("listening on http://127.0.0.1:")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 0
+
+
+def test_ps_loads_nothing_that_it_does_not_need() -> None:
+    """M1: it has to work while the machine is overloaded."""
+    command = [*COMMAND[:-1], "import sys, json, os; from haltline.cli.main import cli; cli(None, ['ps', '--json']); "]
+    command[-1] += "print(json.dumps(sorted(sys.modules)))"
+    modules = json.loads(subprocess.check_output(command, text=True, timeout=30).splitlines()[-1])
+    unwanted = {"asyncio", "httpx", "rich", "psutil", "ssl", "haltline.cli.client", "haltline.cli.options"}
+    assert unwanted.isdisjoint(modules)
+    assert {"click", "zmq", "msgspec"} <= set(modules)
