@@ -24,6 +24,7 @@ class Owned:
         self.signals_fd = signals_fd
         """One byte per signal: its number."""
         self._chain = chain
+        self._guard_pid = guard_pid
         self.guard_fd = os.pidfd_open(guard_pid)  # our child and not reaped: the number is still its own
 
     def wait_for_guard(self, timeout_s: float) -> bool:
@@ -41,11 +42,11 @@ class Owned:
         return f"; its last words are in {self._chain.log_kept}" if said else ""
 
     def leave(self) -> None:
-        """Say goodbye: the terminal is in order, the guard need not restore it."""
+        """Say goodbye: the terminal is in order, the guard need not restore it. A guard that has gone is reaped."""
         try:
             os.write(self._chain.bye_w, b"\n")
-        except BrokenPipeError:  # the guard has gone first
-            return
+        except BrokenPipeError:
+            os.waitpid(self._guard_pid, os.WNOHANG)
 
 
 def numbers(signals_fd: int) -> tuple[int, ...]:

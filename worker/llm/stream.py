@@ -69,7 +69,7 @@ TRANSPORT_ERRORS = (
     UnicodeError,
     anyio.BrokenResourceError,
 )
-"""All that a request can raise that is not our bug. UnicodeError: a host name or a key that no header can carry."""
+"""All that a request can raise that is not our bug. UnicodeError: a host name."""
 
 log = logging.getLogger(__name__)
 
@@ -160,6 +160,9 @@ class Attempt:
             self._outbox.send(self._outcome())
 
     async def _receive(self) -> None:
+        if self._key is not None and not (self._key.isascii() and self._key.isprintable()):
+            # Said here, since the library's own complaint repeats the key.
+            raise httpx.LocalProtocolError("the API key has characters that no HTTP header can carry")
         self._closed = False
         request = self.request
         base, _, query = request.base_url.partition("?")
@@ -182,11 +185,11 @@ class Attempt:
             stream=True,
         )
         self._response = response
-        self._say_phase("first_event")
         chunks = response.aiter_bytes() if "content-encoding" in response.headers else response.aiter_raw()
         if response.is_success:
+            self._say_phase("first_event")
             await self._receive_answer(chunks, response.headers.get("content-type", ""))
-        else:
+        else:  # refused by its headers; the rest only says why
             await self._receive_error(chunks)
 
     async def _receive_answer(self, chunks: AsyncIterator[bytes], content_type: str) -> None:
