@@ -68,14 +68,9 @@ SPECIMEN = "inflection"
 
 DISK_FULL = f"the disk is full; about 500 MB are needed below {ROOT}"
 
-NO_INDEX = (
-    "No matching distribution",
-    "Could not find a version",
-    "Max retries",
-    "connection broken",
-    "ConnectTimeout",
-)
-"""Words of pip's that mean: the package index did not have it, or was not reached."""
+NOT_FOUND = re.compile(r"ERROR: (?:No matching distribution found for|Cannot install) (.+?)(?: because|\n|$)")
+"""pip's words, with the requirement, when the index did not have it or was not reached. The pins fit together, so what
+it calls a conflict is a version that it did not find."""
 
 
 class SetUpError(Exception):
@@ -213,7 +208,8 @@ def _make(recipe: Recipe, lock: int) -> None:
         (VENV / MADE_BY).touch()
         # The real path: a venv made from `python3` breaks when that link moves on to the next version.
         _run([os.path.realpath(sys.executable), "-I", "-m", "venv", str(VENV)], lock, "making .venv")
-    say(f"installing {', '.join(_names(recipe.requirements))}")
+    names = [re.split(r"[^A-Za-z0-9._-]", one, maxsplit=1)[0] for one in recipe.requirements]
+    say(f"installing {', '.join(names)}")
     _pip(VENV, ["install", *recipe.requirements], lock)
     _make_importable()
     if recipe.level == "dev":
@@ -327,10 +323,6 @@ def _pinned(name: str) -> str:
     return pin[1]
 
 
-def _names(requirements: tuple[str, ...]) -> list[str]:
-    return [re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0] for requirement in requirements]
-
-
 def _pip(venv: Path, arguments: list[str], lock: int) -> None:
     """Runs the venv's pip, or .venv's for a venv without one. The user's own settings of pip count."""
     quiet = ["--quiet", "--no-input", "--disable-pip-version-check", "--constraint", str(CONSTRAINTS)]
@@ -370,10 +362,11 @@ def explain(what: str, status: int, output: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line.partition("ERROR:")[2].strip() for line in lines if "ERROR:" in line]
     words = (errors or lines[-1:] or [f"ended with status {status}"])[0][:300]
-    if any(known in text for known in NO_INDEX):
+    missing = NOT_FOUND.search(text)
+    if missing:
         return (
-            f"pip could not get a package: {words}. Is the package index reachable? See PIP_INDEX_URL, PIP_NO_INDEX "
-            "and the proxy settings, then start again"
+            f"pip could not get {missing[1]}; is the package index reachable? "
+            "See PIP_INDEX_URL, PIP_NO_INDEX and the proxy settings, then start again"
         )
     return f"{what}: {words} (all of it: {CACHE / 'set-up.log'})"
 
