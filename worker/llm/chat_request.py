@@ -74,7 +74,9 @@ def encode(request: StartAttempt) -> bytes:
     """JSON. Our call ids are sent, so that what a provider made of its own can break nothing (R43)."""
     system = (_Plain("system", request.system),) if request.system else ()
     items = tuple(message for item in request.items if (message := _message(item)) is not None)
-    tools = tuple(_Tool(_ToolFunction(spec.name, spec.description, msgspec.Raw(spec.schema.encode()))) for spec in request.tools)
+    tools = tuple(
+        _Tool(_ToolFunction(spec.name, spec.description, msgspec.Raw(spec.schema.encode()))) for spec in request.tools
+    )
     return _encoder.encode(
         _Request(
             model=request.model,

@@ -43,7 +43,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         if isinstance(link, BaseExceptionGroup):  # several addresses were tried
             yield from link.exceptions
             return
-        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+        link = link.__cause__ or link.__context__  # also a suppressed one: httpcore's pool raises `from None`
 
 
 def cut(text: str) -> str:

@@ -7,7 +7,7 @@ own and no library's (D5, R50). Rules:
    ends its line at once, and a LF that begins the next chunk belongs to it.
 2. Bytes are decoded only when the event is whole, with replacement: no chunk border can break a character.
 3. The work is linear in the bytes: both line ends are looked for from where the last search ended, and remembered
-   (20 MiB on one line: 9 ms; splitting a growing buffer took 1,700).
+   (20 MiB on one line: 45 ms, nearly all of it copying; splitting a growing buffer took 1,700).
 4. An event above MAX_EVENT_BYTES is refused while it arrives, before it is held whole.
 5. Comments and the fields `id` and `retry` yield nothing. Whoever counts bytes on the wire has counted them.
 6. At the end of the input an event without its blank line is handed out all the same, marked `unterminated`:
@@ -99,14 +99,17 @@ class SseReader:
             line = line.removeprefix(BOM)
         if not line:
             return self._take(unterminated=False)
-        field, _, value = line.partition(b":")
-        if field == b"data":
-            value = value.removeprefix(b" ")
-            self._data.append(value)
-            self._data_bytes += len(value) + 1
-        elif field == b"event":
-            self._name = value.removeprefix(b" ")
+        if line.startswith(b"data:"):
+            self._add(line[6:] if line.startswith(b"data: ") else line[5:])
+        elif line.startswith(b"event:"):
+            self._name = line[6:].removeprefix(b" ")
+        elif line == b"data":  # a field without a colon has an empty value
+            self._add(b"")
         return None
+
+    def _add(self, value: bytes) -> None:
+        self._data.append(value)
+        self._data_bytes += len(value) + 1
 
     def _take(self, *, unterminated: bool) -> Event | None:
         data, name = self._data, self._name
