@@ -66,19 +66,25 @@ _IDENTIFIER = re.compile(r"[A-Za-z][\w.:/#-]{1,99}", re.ASCII)
 _STATUS = re.compile(r"[45]\d\d", re.ASCII)
 _NOT_ALNUM = re.compile(r"[^a-z0-9]+")
 _PAIR = re.compile(
-    r"""\\?["'](?P<key>@?[A-Za-z_][\w-]{0,40})\\?["']\s*:\s*(?:\\?"(?P<double>(?:[^"\\]|\\.){0,4000})|'(?P<single>(?:[^'\\]|\\.){0,4000})|(?P<bare>-?\d{1,18}(?:\.\d{1,9})?))"""
+    r"""\\?["'](?P<key>@?[A-Za-z_][\w-]{0,40})\\?["'] \s{0,9}:\s{0,9}
+    (?: \\?"(?P<double>(?:[^"\\]|\\.){0,4000})
+      | '(?P<single>(?:[^'\\]|\\.){0,4000})
+      | (?P<bare>-?\d{1,18}(?:\.\d{1,9})?) )""",
+    re.VERBOSE,
 )
+"""`key: value` in JSON or a Python repr, closed or cut off, also inside an escaped string."""
 _DATA_LINE = re.compile(r"^data:[ ]?(.*)$", re.MULTILINE)
 _TEXT_STATUS = re.compile(
-    r"(?:^|[|] |\b(?:http(?:/\d(?:\.\d)?)?|status(?:[ _]code)?|error[ _]code|code|error|returned|received|got)[ :=\"']{0,3})"
-    r"[\[(<]?([45]\d\d)(?![\d.,]|\s{0,3}(?:tokens|ms|s\b))",
+    r"(?:^|[|] |\b(?:http(?:/\d(?:\.\d)?)?|status(?:[ _]code)?|error[ _]code|code|error|returned|received|got)"
+    r"[ :=\"']{0,3})[\[(<]?([45]\d\d)(?![\d.,]|\s{0,3}(?:tokens|ms|s\b))",
     re.IGNORECASE,
 )
 _CLASS_NAME = re.compile(r"(?:^|[\s(.:'\"])((?:[A-Z][a-z0-9]+|[A-Z]+(?=[A-Z][a-z]))+(?:Error|Exception))\b")
 _QUOTED = re.compile(r"""(?<![\w'"])(?:"[^"\n]{0,120}"|'[^'\n]{0,120}'(?!\w)|“[^”\n]{0,120}”)(?!\w)""")
 _HTML = re.compile(r"<(?:!doctype html|html|head|body|h1|center|title)\b", re.IGNORECASE)
-_ELEMENT = re.compile(r"<(code|message|type|status)>([^<]{0,400})<", re.IGNORECASE)
-_TITLE = re.compile(r"<(?:title|h1)(?:\s[^>]{0,200})?>([^\0]{0,300}?)</(?:title|h1)", re.IGNORECASE)
+_ELEMENT = re.compile(r"<(code|message)>([^<]{0,400})<", re.IGNORECASE)
+_TITLE = re.compile(r"<(?:title|h1)(?:\s[^>]{0,200})?>([^\0]{1,300}?)(?:</(?:title|h1)|\Z)", re.IGNORECASE)
+_UNSEEN = re.compile(r"<(script|style|head)\b[^\0]*?(?:</\1|\Z)", re.IGNORECASE)
 _TAG = re.compile(r"<[^>]{0,300}>")
 _SPACE = re.compile(r"\s+")
 
@@ -131,8 +137,9 @@ def read(status: int | None, headers: Mapping[str, str], body: str) -> Evidence:
 
 
 def html_line(page: str) -> str:
-    """The one line of a page that says what happened: its title or first heading."""
-    for inner in _TITLE.findall(page[:MAX_PAGE]):
+    """The one line of a page that says what happened: its title, its first heading, or its first visible words."""
+    page = page[:MAX_PAGE]
+    for inner in (*_TITLE.findall(page), _UNSEEN.sub(" ", page)):
         line = _SPACE.sub(" ", _TAG.sub(" ", inner)).strip()
         if line:
             return line[:200]
@@ -202,10 +209,10 @@ def _open(text: str, into: _Gathering, depth: int, *, whole: bool = False) -> No
         return
     if whole and (lines := _DATA_LINE.findall(text)):
         text = "\n".join(lines).strip()
-    if whole and text[0] == "<":
-        line = html_line(text) if _HTML.match(text) else ""
-        into.text(line)
-        for name, inner in () if line else _ELEMENT.findall(text[:MAX_PAGE]):
+    if whole and _HTML.match(text):
+        into.text(html_line(text))
+    elif whole and (elements := _ELEMENT.findall(text[:MAX_PAGE]) if text[0] == "<" else []):
+        for name, inner in elements:
             _string(canonical(name), inner, into, depth)
     elif depth < MAX_DEPTH and (found := _structure(text)) is not None:
         before, value = found
