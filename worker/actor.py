@@ -107,7 +107,7 @@ class Handler(Protocol):
 async def run_actor(boot: WorkerBoot, make_handler: Callable[[Outbox], Handler]) -> None:
     """Say hello and serve until Shutdown, SIGTERM or the supervisor's death; ends the process, never returns."""
     _set_signals()
-    actor = Actor(boot, make_handler)
+    actor = Actor(boot, make_handler, zmq.Context(io_threads=1))
     actor.start()
     await asyncio.get_running_loop().create_future()
 
@@ -142,13 +142,17 @@ def _set_signals() -> None:
 class Actor:
     """The loop's side of one worker process. Made after the fork, as its zmq context has to be (R80)."""
 
-    def __init__(self, boot: WorkerBoot, make_handler: Callable[[Outbox], Handler]) -> None:
+    def __init__(
+        self,
+        boot: WorkerBoot,
+        make_handler: Callable[[Outbox], Handler],
+        context: zmq.Context[zmq.Socket[bytes]],
+    ) -> None:
         self.generation = 0
         self.dropped = 0
         """Messages that were no messages, or came too early."""
         self._boot = boot
         self._loop = asyncio.get_running_loop()
-        context = zmq.Context(io_threads=1)
         self._broadcast = context.socket(zmq.SUB)
         self._mailbox = context.socket(zmq.DEALER)
         self._pump_due = False
@@ -184,123 +188,6 @@ class Actor:
         self.send(Hello(role=self._boot.role, session_id=self._boot.session_id, token=self._boot.token))
         self._loop.call_later(HEARTBEAT_S, self._heartbeat)
         self._pump()
-
-    def send(self, message: FromWorker) -> None: ...
-
-
-class Handler(Protocol):
-    """What a worker does. All methods are called on the loop, and none may block it (100 ms, L5)."""
-
-    def configure(self, ready: Ready) -> None:
-        """The supervisor said Ready. Called once, before any work."""
-
-    def work(self, message: StartAttempt | RunTool) -> None:
-        """Begin; report through the outbox. The generation has been checked."""
-
-    def cancel(self, cancel: Cancel) -> None:
-        """Stop all work of a generation below `cancel.generation`, and only that: a late second press may find
-        new work already begun. Called once for each (generation, level), levels only rising; may come before
-        `configure`. Send CancelAcknowledged and CancelDone of this (generation, level) when they are true."""
-
-    def progress(self) -> Progress:
-        """For the heartbeat, about once a second."""
-
-    async def orphaned(self) -> None:
-        """The supervisor is dead, or the worker was told to go (SIGTERM): end all of ours, at most 1 s of grace.
-        The process exits when this returns."""
-
-    def shutdown(self) -> None:
-        """The session is over and nothing is owed. The process exits when this returns."""
-
-
-async def run_actor(boot: WorkerBoot, make_handler: Callable[[Outbox], Handler]) -> None:
-    """Say hello and serve until Shutdown, SIGTERM or the supervisor's death; ends the process, never returns."""
-    _set_signals()
-    actor = Actor(boot, make_handler)
-    actor.start()
-    await asyncio.get_running_loop().create_future()
-
-
-def watch(task: asyncio.Task[None]) -> None:
-    """End the process if `task` ends with an exception: such a one is a bug of ours, and a worker that lost a task
-    would owe its answer for ever. The supervisor sees the death and replaces the worker."""
-    task.add_done_callback(_look_at_end)
-
-
-def _look_at_end(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        _crash(error)
-
-
-def _crash(error: BaseException) -> NoReturn:
-    with contextlib.suppress(OSError):
-        traceback.print_exception(error, file=sys.stderr)
-        sys.stderr.flush()
-    os._exit(EXIT_BUG)
-
-
-def _set_signals() -> None:
-    """Dispositions, set explicitly: what the parent had is inherited, ignored ones even through exec."""
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; the client handles it
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-
-
-class Actor:
-    """The loop's side of one worker process. Made after the fork, as its zmq context has to be (R80)."""
-
-    def __init__(self, boot: WorkerBoot, make_handler: Callable[[Outbox], Handler]) -> None:
-        self.generation = 0
-        self.dropped = 0
-        """Messages that were no messages, or came too early."""
-        self._boot = boot
-        self._loop = asyncio.get_running_loop()
-        context = zmq.Context(io_threads=1)
-        self._broadcast = context.socket(zmq.SUB)
-        self._mailbox = context.socket(zmq.DEALER)
-        self._pump_due = False
-        self._ready = False
-        self._cancel_level = 0
-        """Highest level handled for `_cancel_generation`."""
-        self._cancel_generation = -1
-        self._answers: dict[int, list[CancelAcknowledged | CancelDone]] = {}
-        """By level, for `_cancel_generation`: what was answered, to be said again (rule 5)."""
-        self._ending = False
-        self._end_task: asyncio.Task[None] | None = None
-        self._pss_kib = 0
-        self._pss_due = 0.0
-        self._handler = make_handler(self)
-
-    def start(self) -> None:
-        """Connect, watch, say hello (rule 6)."""
-        self._broadcast.setsockopt(zmq.LINGER, 0)
-        self._broadcast.setsockopt(zmq.RCVHWM, 0)
-        self._broadcast.subscribe(TOPIC_ALL)
-        self._broadcast.subscribe(self._boot.worker_id.encode())
-        self._broadcast.connect(ipc(self._boot.broadcast))
-        self._mailbox.setsockopt(zmq.LINGER, 0)
-        self._mailbox.setsockopt(zmq.SNDHWM, 0)
-        self._mailbox.setsockopt(zmq.RCVHWM, 0)
-        self._mailbox.setsockopt(zmq.ROUTING_ID, self._boot.worker_id.encode())
-        self._mailbox.connect(ipc(self._boot.mailbox))
-        for socket in (self._broadcast, self._mailbox):
-            self._loop.add_reader(int(socket.getsockopt(zmq.FD)), self._pump)
-        self._loop.add_signal_handler(signal.SIGTERM, self._end)
-        if self._boot.supervisor_pidfd is not None:
-            self._loop.add_reader(self._boot.supervisor_pidfd, self._end)
-        self.send(Hello(role=self._boot.role, session_id=self._boot.session_id, token=self._boot.token))
-        self._loop.call_later(HEARTBEAT_S, self._heartbeat)
-        self._pump()
-
-    def close(self) -> None:
-        """Let go of the loop and the sockets, for a process that goes on without this actor."""
-        for socket in (self._broadcast, self._mailbox):
-            self._loop.remove_reader(int(socket.getsockopt(zmq.FD)))
-        self._loop.remove_signal_handler(signal.SIGTERM)
-        self._beat.cancel()
-        self._context.destroy(linger=0)
 
     def send(self, message: FromWorker) -> None:
         """Outbox. Cannot fail while the context lives: the queue has no high-water mark, and its bound is the

@@ -88,7 +88,7 @@ class Lanes:
             self.recorder = Recorder(outbox)
             return self.recorder
 
-        self.actor = Actor(boot, make)
+        self.actor = Actor(boot, make, context)
         self.actor.start()
         identity, hello = self.router.recv_multipart()
         assert (identity, codec.from_worker.decode(hello)) == (
