@@ -6,6 +6,7 @@ a listening socket. Imports stay inside: the zygote decides what is loaded when.
 
 import msgspec
 
+from haltline.protocol import linux
 from haltline.protocol.boot import WorkerBoot
 
 ROLES = {
@@ -22,12 +23,14 @@ IDLE = ("haltline.worker.llm.preload:preload",)
 def llm(boot: bytes, _fd: int | None) -> None:
     from haltline.worker.llm.main import main
 
+    linux.set_process_name("haltline-llm")
     main(msgspec.msgpack.decode(boot, type=WorkerBoot))
 
 
 def tool(boot: bytes, _fd: int | None) -> None:
     from haltline.worker.tool.main import main
 
+    linux.set_process_name("haltline-tool")
     main(msgspec.msgpack.decode(boot, type=WorkerBoot))
 
 
@@ -36,4 +39,5 @@ def gateway(_boot: bytes, fd: int | None) -> None:
 
     from haltline.gateway.main import run_on
 
+    linux.set_process_name("haltline-gatewa")
     run_on(socket.socket(fileno=fd))

@@ -61,7 +61,10 @@ class Spawner:
 
     def spawn(self, worker_id: WorkerId, role: str, boot: bytes, listener: socket.socket | None = None) -> None:
         self._workers[worker_id] = WorkerProcess(worker_id=worker_id)
-        request = zygote.Spawn(worker_id=worker_id, role=role, boot=boot, with_socket=listener is not None)
+        with_socket = listener is not None
+        request = zygote.Spawn(
+            worker_id=worker_id, role=role, boot=boot, with_socket=with_socket, watches=not with_socket
+        )
         fds = [] if listener is None else [listener.fileno()]
         if not self._ask(request, fds):
             self._loop.call_soon(self._lost, worker_id, "the process that starts workers is gone")

@@ -6,7 +6,8 @@
    its tree gets no grace. After any other death the tools of that worker get ORPHAN_GRACE_S.
 3. Orphans of a dead tool worker become the zygote's children. Every child that is no live worker is such an orphan.
 4. The supervisor's death is seen through its pidfd. Workers see it too and leave by themselves; what is left after
-   ORPHANS_S is killed. The zygote goes when it has no child.
+   ORPHANS_S is killed. The embedded gateway knows of no supervisor and is killed at once. The zygote goes when it
+   has no child.
 5. A worker's stderr is a pipe that the zygote reads: its last words travel with the report of its end, and all of
    it goes to the log. A worker that cannot start is known at once by its end.
 """
@@ -44,6 +45,8 @@ class Spawn(msgspec.Struct, frozen=True, kw_only=True, tag="spawn"):
     """Handed to the role's entry as it is."""
     with_socket: bool = False
     """True: a listening socket comes with the request (the embedded gateway's)."""
+    watches: bool = True
+    """False: it does not know the supervisor and has to be ended when that dies (rule 4)."""
 
 
 class Kill(msgspec.Struct, frozen=True, kw_only=True, tag="kill"):
@@ -93,6 +96,7 @@ class _Child(msgspec.Struct, kw_only=True):
     pid: int
     pidfd: int
     words_fd: int
+    watches: bool
     words: bytes = b""
     deliberate: bool = False
 
@@ -184,7 +188,9 @@ class Zygote:
         os.close(words_w)
         if extra_fd is not None:
             os.close(extra_fd)
-        child = _Child(worker_id=spawn.worker_id, pid=pid, pidfd=os.pidfd_open(pid), words_fd=words_r)
+        child = _Child(
+            worker_id=spawn.worker_id, pid=pid, pidfd=os.pidfd_open(pid), words_fd=words_r, watches=spawn.watches
+        )
         self._children[pid] = child
         self._poll.register(words_r, select.POLLIN)
         self._tell(Spawned(worker_id=spawn.worker_id, pid=pid), child.pidfd)
@@ -281,6 +287,9 @@ class Zygote:
         self._leave_by = time.monotonic() + ORPHANS_S
         self._poll.unregister(self._supervisor_pidfd)
         self._poll.unregister(self._requests)
+        for child in self._children.values():
+            if not child.watches:
+                signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
 
     def _left(self) -> bool:
         self._reap()
