@@ -162,6 +162,8 @@ class Zygote:
                 data, fds, _flags, _address = socket.recv_fds(self._requests, REQUEST_BYTES, 1)
             except BlockingIOError:
                 return
+            except ConnectionResetError:  # it died with a report unread
+                data, fds = b"", []
             if not data:
                 self._begin_leaving()
                 return
