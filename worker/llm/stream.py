@@ -59,7 +59,10 @@ ERROR_BODY_S = 2.0
 """Time for the body of an error answer; its status is known already."""
 
 LATE_S = 1.0
+"""A timer this late was not held up by work (L5 allows 0.1 s): the process or the machine did not run."""
+
 LATE_LOOK_S = 1.0
+"""Time to read what waits in the socket before the limit is judged again."""
 
 TRANSPORT_ERRORS = (
     httpx.HTTPError,
