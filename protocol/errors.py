@@ -3,6 +3,7 @@
 HaltlineError
  +- UsageProblem          exit 2: the command line asks for something that cannot be
  +- ConfigurationProblem  exit 78: a file, folder or setting is wrong; names what, where, and what to do
+ +- JournalFailed         exit 78: the journal could not be written or read any more; the run cannot go on
  +- Undecodable           a peer sent bytes that are no message; the message is dropped and logged
  +- BrokenInvariant       a bug of ours; exit 1 with a log path
 
@@ -19,6 +20,10 @@ class UsageProblem(HaltlineError):
 
 
 class ConfigurationProblem(HaltlineError):
+    pass
+
+
+class JournalFailed(HaltlineError):
     pass
 
 
