@@ -75,21 +75,15 @@ def since_ms(stop: Stop, now: float) -> float:
     return round((now - stop.requested_at) * 1000, 3)
 
 
-def acknowledged(stop: Stop, role: Role, now: float) -> Stop:
-    """The first acknowledgement counts; that of a second press changes nothing."""
-    part = part_of(stop, role)
-    if part is None or part.owes == "death" or part.acknowledged_ms is not None:
-        return stop
+def acknowledged(stop: Stop, part: Part, now: float) -> Stop:
+    """The first acknowledgement of a part that owes reports."""
     return with_part(stop, msgspec.structs.replace(part, acknowledged_ms=since_ms(stop, now)))
 
 
 def reported_done(
-    stop: Stop, role: Role, now: float, *, rung: Rung, killed: int, survivors: int, outcomes: tuple[CallOutcome, ...]
+    stop: Stop, part: Part, now: float, *, rung: Rung, killed: int, survivors: int, outcomes: tuple[CallOutcome, ...]
 ) -> Stop:
-    """A worker's own report; it stands for an acknowledgement too."""
-    part = part_of(stop, role)
-    if part is None or part.owes == "death":
-        return stop
+    """The worker's own report, of a part that owes it; it stands for an acknowledgement too."""
     ms = since_ms(stop, now)
     done = Done(ms=ms, rung=rung, killed=killed, survivors=survivors)
     acknowledged_ms = ms if part.acknowledged_ms is None else part.acknowledged_ms

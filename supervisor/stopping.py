@@ -75,7 +75,7 @@ def acknowledged(d: Draft, role: Role, message: CancelAcknowledged) -> None:
     part = cancelling.part_of(stop, role)
     if part is None or part.owes == "death" or part.acknowledged_ms is not None:
         return
-    d.state.stop = cancelling.acknowledged(stop, role, d.now)
+    d.state.stop = cancelling.acknowledged(stop, part, d.now)
     grace_s = deadlines.GRACE_S if stop.level == 1 else deadlines.NO_GRACE_S
     d.state.deadlines = deadlines.with_deadline(
         deadlines.without(d.state.deadlines, deadlines.name_of("ack", role)),
@@ -88,9 +88,12 @@ def done(d: Draft, role: Role, message: CancelDone) -> None:
     stop = d.state.stop
     if stop is None or message.generation != d.state.generation:
         return
+    part = cancelling.part_of(stop, role)
+    if part is None or part.owes == "death":
+        return
     d.state.stop = cancelling.reported_done(
         stop,
-        role,
+        part,
         d.now,
         rung=message.rung,
         killed=message.killed,
