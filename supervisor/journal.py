@@ -35,7 +35,7 @@ PAGES_A_COMMIT: Final = 3
 """What a small commit puts into the WAL beside its rows: a leaf of the table, one of its index, one above them."""
 CHECKPOINT_BYTES: Final = 8 << 20
 """Put into the WAL between two checkpoints."""
-PASSES: Final = 8
+PASSES: Final = 3
 """Passive checkpoints in a row: each leaves only what was committed meanwhile, so they soon meet a moment of rest."""
 WAL_BYTES: Final = 64 << 20
 """A WAL that is larger after these, because commits never rest, is emptied although writers wait for it."""
@@ -82,7 +82,7 @@ class Journal:
         deadline = time.monotonic() + OPEN_S
         while True:
             try:
-                return cls(path, _opened(path))
+                journal = cls(path, _opened(path))
             except sqlite3.OperationalError as error:
                 if not _busy(error) or time.monotonic() > deadline:
                     raise _refused(path, _reason(error)) from error
@@ -91,6 +91,9 @@ class Journal:
                 raise _refused(path, f"is no journal ({_reason(error)})") from error
             except OSError as error:
                 raise _refused(path, error.strerror or "cannot be opened") from error
+            else:
+                journal._checkpoint_if_due(_wal_bytes(path))  # what processes left that ended without closing
+                return journal
 
     def append(self, session: str, seq: int, ts: str, kind: str, body: bytes) -> None:
         """Gather one row; `seq` rises within a session."""
@@ -115,8 +118,7 @@ class Journal:
             ) from error
         self._since_checkpoint += sum(len(row[4]) for row in self._gathered) + PAGES_A_COMMIT * PAGE
         self._gathered.clear()
-        if self._since_checkpoint >= CHECKPOINT_BYTES:
-            self._start_checkpoint()
+        self._checkpoint_if_due(self._since_checkpoint)
 
     def rows(self, session: str, /) -> Iterator[Row]:
         """The committed rows of a session, in order. Raises JournalFailed where the file cannot be read."""
@@ -141,7 +143,10 @@ class Journal:
         )
 
     def close(self) -> None:
-        """Commit and close. The last to close a file also empties its WAL into it."""
+        """Commit and close. The last to close a file also empties its WAL into it, which flushes.
+
+        A process that ends at once may commit instead: the WAL stays, and whoever opens the file next takes it up.
+        """
         try:
             self.commit()
         finally:
@@ -159,8 +164,8 @@ class Journal:
                 self._connection.execute("ROLLBACK")
             raise
 
-    def _start_checkpoint(self) -> None:
-        if self._checkpoint is not None and self._checkpoint.is_alive():
+    def _checkpoint_if_due(self, in_wal: int) -> None:
+        if in_wal < CHECKPOINT_BYTES or (self._checkpoint is not None and self._checkpoint.is_alive()):
             return
         self._since_checkpoint = 0
         self._checkpoint = threading.Thread(target=_checkpoint, args=(self._path,), name="checkpoint", daemon=True)
@@ -241,6 +246,13 @@ def _prepare(path: str, connection: sqlite3.Connection) -> None:
     connection.execute("COMMIT")
 
 
+def _wal_bytes(path: str) -> int:
+    try:
+        return os.stat(f"{path}-wal").st_size
+    except FileNotFoundError:
+        return 0
+
+
 def _pragma(connection: sqlite3.Connection, name: str) -> int:
     value = connection.execute(f"PRAGMA {name}").fetchone()[0]
     return int(value)
@@ -249,12 +261,19 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int:
 def _checkpoint(path: str) -> None:
     """Rule 3. What fails here loses nothing: the next one does it, and a disk that is full or gone fails a commit."""
     with contextlib.suppress(sqlite3.Error), contextlib.closing(_connect(path)) as connection:
+        frames = 0
         for _ in range(PASSES):
-            busy, frames, done = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-            if busy or frames == done:
-                return
+            before, frames = frames, _passive(connection)
+            if frames == before:
+                return  # nothing was committed meanwhile: the next commit starts the WAL anew
         if frames * PAGE > WAL_BYTES:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _passive(connection: sqlite3.Connection) -> int:
+    """Copy what is in the WAL now; the number of its frames."""
+    _, frames, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    return int(frames)
 
 
 def _busy(error: sqlite3.OperationalError) -> bool:
