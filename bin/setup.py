@@ -43,7 +43,7 @@ MADE_BY = "made-by-haltline"
 """File in .venv that says it is ours to remove."""
 
 FORMAT = "1"
-"""Raised when this file makes a venv in another way, so that old ones are made again."""
+"""Raised when this file makes something else of the same inputs, so that each venv is brought up to date."""
 
 NEWER_NS = 1_000_000
 """How much newer than its inputs a stamp is: 1 ms, more than any file system rounds."""
@@ -66,7 +66,7 @@ SPECIMEN = "inflection"
 """A small distribution whose source archive brings its tests: real code for an agent to mend."""
 
 
-DISK_FULL = f"the disk is full; about 500 MB are needed below {ROOT}"
+DISK_FULL = f"the disk is full; {ROOT} needs about 30 MB to run and 500 MB for bin/test"
 
 NOT_FOUND = re.compile(r"ERROR: (?:No matching distribution found for|Cannot install) (.+?)(?: because|\n|$)")
 """pip's words, with the requirement, when the index did not have it or was not reached. The pins fit together, so what
@@ -199,13 +199,9 @@ def _make(recipe: Recipe, lock: int) -> None:
     _remove_stamps()
     if not complete:
         _remove_venv()
-        say(
-            "creating .venv (once, about 20 s)"
-            if recipe.level == "runtime"
-            else "creating .venv (once, about a minute)"
-        )
         VENV.mkdir()
         (VENV / MADE_BY).touch()
+        say(f"creating .venv (once, about {'20 s' if recipe.level == 'runtime' else 'a minute'})")
         # The real path: a venv made from `python3` breaks when that link moves on to the next version.
         _run([os.path.realpath(sys.executable), "-I", "-m", "venv", str(VENV)], lock, "making .venv")
     names = [re.split(r"[^A-Za-z0-9._-]", one, maxsplit=1)[0] for one in recipe.requirements]
