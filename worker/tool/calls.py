@@ -44,7 +44,7 @@ class Call(Protocol):
         """Do it; called once. Returns in the limit plus one grace, with nothing of it left alive."""
 
     def stop(self, grace_s: float) -> None:
-        """The run was stopped: `run` is to return soon. The tree is already being ended by the caller."""
+        """The run was stopped: `run` is to return soon. The caller ends the tree right after this."""
 
 
 class Stopwatch:

@@ -77,9 +77,15 @@ class Child:
         tree.watch(self.pid, self._check)
         self._read_on()
 
+    def has_ended(self) -> bool:
+        """Asked of the kernel now; `ended` has its result then."""
+        if not self.ended.done():
+            self._check()
+        return self.ended.done()
+
     def signal(self, number: int) -> None:
         """To this process alone; nothing if it has ended."""
-        identity = processes.identify(self.pid) if not self.ended.done() else None
+        identity = None if self.has_ended() else processes.identify(self.pid)
         if identity is not None:
             processes.signal_identity(identity, number)
 

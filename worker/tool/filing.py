@@ -35,6 +35,8 @@ class FileCall:
             self._stop.set_result(None)
 
     async def run(self) -> Outcome:
+        if self._stop.done():
+            return self._watch.outcome("cancelled_not_started", words.not_started())
         self._terms.started(self._own_pid)
         work = self._room.loop.run_in_executor(self._room.threads, self._do)
         await asyncio.wait(

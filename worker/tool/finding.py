@@ -48,9 +48,10 @@ class FindCall:
         self._arguments = arguments
         self._watch = Stopwatch(room.loop)
         self._stop: asyncio.Future[None] = room.loop.create_future()
+        self._child: Child | None = None
 
     def stop(self, grace_s: float) -> None:  # noqa: ARG002  (nothing to tidy up, so no grace is needed)
-        if not self._stop.done():
+        if not self._stop.done() and (self._child is None or not self._child.has_ended()):
             self._stop.set_result(None)
 
     async def run(self) -> Outcome:
@@ -58,9 +59,11 @@ class FindCall:
             place = await self._room.loop.run_in_executor(self._room.threads, self._place)  # the disk may be slow
         except Outside:
             return self._watch.outcome("failed", words.outside(self._arguments.path, self._room.workspace.root))
+        if self._stop.done():
+            return self._watch.outcome("cancelled_not_started", words.not_started())
         output = Output(FINDINGS_BYTES, self._room.output_came)
         with nameless_file(_request(self._arguments, place)) as request:
-            child = Child(
+            child = self._child = Child(
                 self._room.tree,
                 [sys.executable, "-I", "-S", PROGRAM],
                 output=output,
@@ -75,7 +78,7 @@ class FindCall:
                 timeout=self._terms.limit_s - self._watch.seconds,
                 return_when=asyncio.FIRST_COMPLETED,
             )
-            ended = child.ended.done()
+            ended = not self._stop.done() and child.has_ended()
             if not ended:
                 child.signal(signal.SIGKILL)
                 await asyncio.wait((child.ended,), timeout=KILL_WAIT_S)

@@ -117,10 +117,10 @@ class ToolHandler:
             self._acknowledge(cancel)
             self._report(cancel, SweepResult(killed=0, survivors=(), rung="ack"))
             return
-        ending = self._tree.end(cancel.grace_s)
         for record in older:
             if record.running and record.call is not None:
                 record.call.stop(cancel.grace_s)
+        ending = self._tree.end(cancel.grace_s)
         self._acknowledge(cancel)
         self._stops.append(cancel)
         if len(self._stops) == 1:
@@ -131,12 +131,11 @@ class ToolHandler:
         return Progress(progress=self._progress)
 
     async def orphaned(self) -> None:
-        ending = self._tree.end(ORPHAN_GRACE_S)
         for record in self._records:
             record.cancelled = True
             if record.running and record.call is not None:
                 record.call.stop(ORPHAN_GRACE_S)
-        await ending
+        await self._tree.end(ORPHAN_GRACE_S)
 
     def shutdown(self) -> None:
         trees.sweep(os.getpid(), grace_s=0.0, kill_wait_s=SHUTDOWN_WAIT_S)

@@ -5,7 +5,8 @@
 2. It is over when its foreground process has ended. Leftovers have LINGER_S to end by themselves: what is printed
    through `> >(tee log)` is still on its way. Then they get SIGTERM, LEFTOVER_GRACE_S, SIGKILL.
 3. The outcome is made when the tree was seen empty and the pipe is drained, in this order: nobody writes any more.
-4. An end that was seen before the stop or the limit counts as what it was.
+4. Who ended before the stop or the limit counts as what it was. Whether it had is asked of the kernel at that very
+   moment, before any signal: afterwards an end would look the same.
 5. At the limit: SIGTERM to all, LIMIT_GRACE_S for clean-up traps (R06), SIGKILL.
 """
 
@@ -40,15 +41,19 @@ class ShellCall:
         self._command = arguments.command
         self._watch = Stopwatch(room.loop)
         self._stop: asyncio.Future[float] = room.loop.create_future()
+        self._child: Child | None = None
 
     def stop(self, grace_s: float) -> None:
-        if not self._stop.done():
+        """Rule 4."""
+        if not self._stop.done() and (self._child is None or not self._child.has_ended()):
             self._stop.set_result(grace_s)
 
     async def run(self) -> Outcome:
+        if self._stop.done():
+            return self._watch.outcome("cancelled_not_started", words.not_started())
         output = Output(self._room.limits.output_bytes, self._room.output_came)
         try:
-            child = self._start(output)
+            child = self._child = self._start(output)
         except OSError as error:
             return self._watch.outcome("failed", words.shell_not_started(self._why(error)))
         except ValueError:
@@ -67,18 +72,18 @@ class ShellCall:
     async def _end(self, child: Child, output: Output) -> Outcome:
         """Rules 2 to 5."""
         tree = self._room.tree
-        if child.ended.done():
-            swept = SweepResult(killed=0, survivors=(), rung="ack")
-            if not await tree.until_empty(LINGER_S):
-                swept = await tree.end(LEFTOVER_GRACE_S)
-            child.drain()
-            return self._ended(child.ended.result(), output, len(swept.survivors))
         if self._stop.done():
             after_s = self._watch.seconds
             swept = await tree.end(self._stop.result())
             child.drain()
             text = words.shell_cancelled(output.text(), after_s, len(swept.survivors))
             return self._watch.outcome("cancelled_killed", text, changed="maybe")
+        if child.has_ended():
+            swept = SweepResult(killed=0, survivors=(), rung="ack")
+            if not await tree.until_empty(LINGER_S):
+                swept = await tree.end(LEFTOVER_GRACE_S)
+            child.drain()
+            return self._ended(child.ended.result(), output, len(swept.survivors))
         swept = await tree.end(LIMIT_GRACE_S)
         child.drain()
         text = words.shell_timed_out(
@@ -97,11 +102,11 @@ class ShellCall:
     def _start(self, output: Output) -> Child:
         shell = _shell(self._room.environment.get("PATH", os.defpath))
         if len(self._command.encode()) <= ARGUMENT_BYTES:
-            return self._child([shell, "-c", self._command], output)
+            return self._spawn([shell, "-c", self._command], output)
         with nameless_file(self._command.encode()) as file:
-            return self._child([shell, f"/dev/fd/{file.fileno()}"], output, file.fileno())
+            return self._spawn([shell, f"/dev/fd/{file.fileno()}"], output, file.fileno())
 
-    def _child(self, arguments: list[str], output: Output, *descriptors: int) -> Child:
+    def _spawn(self, arguments: list[str], output: Output, *descriptors: int) -> Child:
         return Child(
             self._room.tree,
             arguments,

@@ -46,7 +46,8 @@ class Tree:
         del self._watched[pid]
 
     def empty(self) -> bool:
-        """One look."""
+        """One look; what is dead is reaped first, so that a call leaves no zombies either."""
+        trees.reap(self._watched.keys())
         return not trees.descendants(os.getpid())
 
     async def until_empty(self, timeout_s: float) -> bool:

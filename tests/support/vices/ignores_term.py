@@ -1,0 +1,11 @@
+"""Ignores SIGTERM, SIGHUP and SIGINT."""
+
+import signal
+import time
+
+from readiness import ready
+
+for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+    signal.signal(number, signal.SIG_IGN)
+ready()
+time.sleep(25)
