@@ -56,8 +56,8 @@ def test_the_message_is_one_clear_line(sample: Sample) -> None:
 
 OVERFLOWS = (
     (
-        "This model's maximum context length is 4097 tokens, however you requested 4116 tokens (3860 in your prompt; 256 "
-        "for the completion). Please reduce your prompt; or completion length."
+        "This model's maximum context length is 4097 tokens, however you requested 4116 tokens (3860 in your prompt; "
+        "256 for the completion). Please reduce your prompt; or completion length."
     ),
     "length of prompt_tokens (163280) must be less than max_seq_len (32768).",
     "Input tokens exceed the configured limit of 272000 tokens.",
@@ -70,12 +70,12 @@ OVERFLOWS = (
     "Input length (265330) exceeds model's maximum context length (262144).",
     "prompt too long; exceeded max context length by 4096 tokens",
     (
-        "You passed 40961 input tokens and requested 1 output tokens. However, the model's context length is only 40960 "
-        "tokens, resulting in a maximum input length of 40959 tokens."
+        "You passed 40961 input tokens and requested 1 output tokens. However, the model's context length is only "
+        "40960 tokens, resulting in a maximum input length of 40959 tokens."
     ),
     (
-        "'max_tokens' is too large: 30000. This model's maximum context length is 32768 tokens and your request has 5000 "
-        "input tokens (30000 > 32768 - 5000)."
+        "'max_tokens' is too large: 30000. This model's maximum context length is 32768 tokens and your request has "
+        "5000 input tokens (30000 > 32768 - 5000)."
     ),
     "`inputs` tokens + `max_new_tokens` must be <= 4097. Given: 4000 `inputs` tokens and 1000 `max_new_tokens`",
     "Context size has been exceeded.",
@@ -192,7 +192,7 @@ def test_a_page_in_place_of_an_answer_is_malformed_and_not_asked_for_again() -> 
         '{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}',
         'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}\n\n',
         'data: {"error":{"message":"Overloaded","type":"overloaded_error"}}',
-        '{"error":{"message":"Provider returned error","metadata":{"raw":"{\\"error\\":{\\"code\\":\\"slow_down\\"}}"}}}',
+        error("Provider returned error", metadata={"raw": '{"error":{"code":"slow_down"}}'}),
     ],
 )
 def test_an_overload_inside_a_200_is_an_overload(body: str) -> None:
