@@ -3,8 +3,8 @@
 1. A stream is written only when poll said that it takes something, and then at most PIPE_BUF bytes, which a
    pipe with room takes whole: a reader that stops (`| less`) never makes the client deaf to Ctrl+C. The
    streams' own flags are left alone, since other programs share them.
-2. Where both are the same terminal they share one queue, so what a person sees is in order. A line for stderr
-   that would land behind unfinished text of stdout starts on a new line.
+2. Where both are the same terminal, or the same log (`> log 2>&1`), they share one queue, so what is read there
+   is in order. A line for stderr that would land behind unfinished text of stdout starts on a new line.
 3. A reader that has gone (EPIPE) is noticed: `reader_lost`. Nothing more is queued for that stream.
 4. UTF-8, whatever the locale says; what cannot be encoded is replaced.
 5. One status line may stand at the bottom of a terminal; it is erased before anything else is written there.
@@ -28,7 +28,7 @@ class Outlet:
     """`out_fd`, `err_fd`: 1 and 2, or pipes of a test."""
 
     def __init__(self, *, out_fd: int = 1, err_fd: int = 2, same_screen: bool, columns: int = 80) -> None:
-        """`same_screen`: both are terminals (rule 2). `columns`: of the terminal behind stderr."""
+        """`same_screen`: both lead to the same place (rule 2). `columns`: of the terminal behind stderr."""
         self._fds: dict[To, int] = {"out": out_fd, "err": err_fd}
         self._same_screen = same_screen
         self.columns = columns

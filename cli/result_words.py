@@ -30,10 +30,8 @@ def stopped(reason: str, receipt: CancelReceipt | None) -> str:
 
 def _why(result: Result) -> str:
     what: list[str] = [result.reason]
-    if result.kind is not None:
+    if result.kind is not None and result.kind != result.reason:
         what.append(result.kind if result.subkind is None else f"{result.kind}/{result.subkind}")
-    if result.limit is not None:
-        what.append(f"{result.limit.which}, {result.limit.used:g} of {result.limit.allowed:g}")
     if result.detector is not None:
         what.append(result.detector)
     return f"{' '.join(what)}: {result.message}" if result.message else " ".join(what)

@@ -55,7 +55,15 @@ def view(output: Output, env: Mapping[str, str]) -> View:
 
 
 def outlet() -> Outlet:
-    return Outlet(same_screen=_is_terminal(1) and _is_terminal(2), columns=_columns())
+    return Outlet(same_screen=_is_one_place(1, 2), columns=_columns())
+
+
+def _is_one_place(one: int, two: int) -> bool:
+    """The same terminal, file or pipe stands behind both."""
+    try:
+        return os.path.sameopenfile(one, two)
+    except OSError:  # one of them is closed
+        return False
 
 
 def _is_terminal(fd: int) -> bool:

@@ -50,11 +50,13 @@ class TextView:
         self._calls: dict[CallId, str] = {}
         self._running: dict[CallId, _Waiting] = {}
         self._waiting: _Waiting | None = None
+        self._silence_told_ms = 0
 
     def show(self, line: Line, now: float) -> tuple[Piece, ...]:
         event = line.event
         if not isinstance(event, events.Worker):
             self._waiting = None
+            self._silence_told_ms = 0
         match event:
             case events.Message():
                 return self._message(event)
@@ -151,7 +153,7 @@ class TextView:
                 silent_ms = worker.silent_ms or 0
                 who = "the model" if worker.role == "llm" else "the tool worker"
                 if not self._err_terminal:
-                    return (note(f"{who} has been silent for {tool_words.seconds(silent_ms)}{reason}"),)
+                    return self._silence(who, silent_ms, reason)
                 self._waiting = _Waiting(words=f"{who} is silent", moment=now - silent_ms / 1000, counts="up")
                 return ()
             case "killed" | "exited" | "replaced":
@@ -160,6 +162,13 @@ class TextView:
                 return ()
             case _:
                 assert_never(worker.state)
+
+    def _silence(self, who: str, silent_ms: int, reason: str) -> tuple[Piece, ...]:
+        """A line at first, then each time the silence has doubled: a log must not fill with it."""
+        if self._silence_told_ms <= silent_ms < 2 * self._silence_told_ms:
+            return ()
+        self._silence_told_ms = silent_ms
+        return (note(f"{who} has been silent for {tool_words.seconds(silent_ms)}{reason}"),)
 
     def _cancel(self, step: events.CancelStep) -> tuple[Piece, ...]:
         """The client said `stopping` itself when a signal came; the receipt says how it ended."""

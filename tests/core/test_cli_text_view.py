@@ -1,5 +1,6 @@
 """What a person sees of a session (interface.md: stdout, Six runs). No terminal is needed: views are values."""
 
+import re
 from collections.abc import Iterable
 
 import msgspec
@@ -248,6 +249,9 @@ def test_the_silence_of_a_model_is_seen() -> None:
     """D4."""
     stalled = events.Worker(role="llm", pid=1, state="stalled", silent_ms=5000)
     assert seen(plain(), [stalled]) == ("", "the model has been silent for 5.0 s\n")
+    later = [msgspec.structs.replace(stalled, silent_ms=ms) for ms in (9_000, 11_000, 19_000, 25_000)]
+    told = seen(plain(), [stalled, *later, delta("a"), stalled])[1]
+    assert re.findall(r"for (\d+)", told) == ["5", "11", "25", "5"]
     view = on_terminal()
     assert seen(view, [delta("a"), stalled], now=20.0) == ("a", "")
     assert view.status(21.0) == "the model is silent, 6 s"
@@ -281,7 +285,7 @@ def test_a_person_sees_what_a_completed_run_took() -> None:
             msgspec.structs.replace(
                 OK, reason="limit", limit=events.LimitTripped(which="turns", allowed=3, used=3), message="stopped"
             ),
-            "haltline: limit turns, 3 of 3: stopped\n",
+            "haltline: limit: stopped\n",
         ),
         (msgspec.structs.replace(OK, reason="loop", detector="drift", message="m\nn"), "haltline: loop drift: m n\n"),
         (
