@@ -12,10 +12,13 @@ import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping
+from typing import TypeAlias, cast
 
 import msgspec
 
 from haltline.supervisor.retry_after import MOMENT_FIELDS, WAIT_FIELDS, Hint
+
+Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 
 MAX_DEPTH = 12
 """Levels of nesting that are opened; a wrapped and re-wrapped error has about six."""
@@ -227,7 +230,7 @@ def _open(text: str, into: _Gathering, depth: int, *, whole: bool = False) -> No
         into.text(text if page is None else f"{text[: page.start()]} {html_line(text[page.start() :])}")
 
 
-def _structure(text: str) -> tuple[str, object] | None:
+def _structure(text: str) -> tuple[str, str | list[Json] | dict[str, Json]] | None:
     """What stands before the first JSON value of a text, and that value; None: it holds none."""
     if text[0] == '"':
         starts = [0]
@@ -235,7 +238,7 @@ def _structure(text: str) -> tuple[str, object] | None:
         starts = sorted(at for at in (text.find("{"), text.find("[{"), 0 if text[0] == "[" else -1) if at >= 0)
     for start in starts:
         try:
-            value, _ = _decoder.raw_decode(text, start)
+            value = cast(Json, _decoder.raw_decode(text, start)[0])
         except (ValueError, RecursionError):
             continue
         if isinstance(value, dict | list | str):
@@ -265,18 +268,18 @@ def _scan_pairs(text: str, into: _Gathering, depth: int) -> bool:
     return True
 
 
-def _walk(value: object, into: _Gathering, depth: int) -> None:
+def _walk(value: Json, into: _Gathering, depth: int) -> None:
     if depth > MAX_DEPTH or not into.more():
         return
     if isinstance(value, dict):
         for key, inner in _ordered(value):
-            _field(canonical(str(key)[:60]), inner, into, depth)
+            _field(canonical(key[:60]), inner, into, depth)
     elif isinstance(value, list):
         for inner in value[:MAX_ITEMS]:
             _walk(inner, into, depth + 1)
 
 
-def _ordered(value: Mapping[object, object]) -> Iterator[tuple[object, object]]:
+def _ordered(value: dict[str, Json]) -> Iterator[tuple[str, Json]]:
     """Plain fields before nested ones: texts then run from the outermost to the innermost."""
     for nested in (False, True):
         for key, inner in value.items():
@@ -284,7 +287,7 @@ def _ordered(value: Mapping[object, object]) -> Iterator[tuple[object, object]]:
                 yield key, inner
 
 
-def _field(name: str, value: object, into: _Gathering, depth: int) -> None:
+def _field(name: str, value: Json, into: _Gathering, depth: int) -> None:
     if name in FOREIGN_FIELDS:
         if value:
             into.codes.add(name)

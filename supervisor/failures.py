@@ -237,6 +237,8 @@ def _again(should_retry: str, evidence: Evidence, verdict: Verdict) -> Again:
             return "yes"
         case "false":
             return "no"
+        case _:
+            pass
     if verdict.kind == "rate_limited" and (budget := _BUDGET.search(evidence.full_text)):
         allowed, requested = (int(digits.replace(",", "")) for digits in budget.groups())
         if requested > allowed:

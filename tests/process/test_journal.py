@@ -173,6 +173,14 @@ def mangled(path: Path) -> None:
     path.write_bytes(content)
 
 
+def text(path: Path) -> None:
+    path.write_bytes(b"these are notes of mine\n" * 100)
+
+
+def folder(path: Path) -> None:
+    path.mkdir()
+
+
 def without_table(path: Path) -> None:
     Journal.open(str(path)).close()
     other = sqlite3.connect(path)
@@ -185,10 +193,10 @@ def without_table(path: Path) -> None:
     [
         (foreign, "belongs to another program"),
         (newer, r"written by a newer haltline \(schema 99, this one knows 1\)"),
-        (lambda path: path.write_bytes(b"these are notes of mine\n" * 100), "is no journal"),
+        (text, "is no journal"),
         (mangled, "is no journal"),
         (without_table, "no such table: events"),
-        (lambda path: path.mkdir(), "Is a directory|unable to open"),
+        (folder, "unable to open"),
     ],
     ids=["foreign", "newer", "text", "mangled", "without table", "folder"],
 )

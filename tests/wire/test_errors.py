@@ -13,6 +13,7 @@ from support.attempts import NO_FUTURE_MOMENT_S, Sample, failed, samples
 
 from haltline.protocol.messages import AttemptFailed
 from haltline.supervisor import failures
+from haltline.supervisor.failure_evidence import Json
 from haltline.supervisor.failures import Failure, normalise, retryable
 
 SAMPLES = samples()
@@ -243,7 +244,7 @@ SAYS_NOTHING_ITSELF = {
 """Their words and codes do not say whose fault it was: a gateway that makes a 500 of them makes it the server's."""
 
 
-def _swapped(value: object) -> object:
+def _swapped(value: Json) -> Json:
     match value:
         case str():
             return value.swapcase()
