@@ -74,13 +74,15 @@ def test_arguments_that_are_no_struct_of_the_tool_become_a_failed_result(worker:
 
 
 def test_an_exception_in_a_tool_becomes_a_result_and_its_trace_goes_to_the_log(tmp_path: Path) -> None:
-    """B6."""
-    with ToolWorker(tmp_path, limits=ToolLimits(output_bytes=-1)) as worker:
-        outcome = worker.run("read_file", path="\0")
+    """B6, R52."""
+    raises = "from haltline.worker.tool import files; files.read_file = lambda *_: 1 / 0"
+    with ToolWorker(tmp_path, prelude=raises) as worker:
+        outcome = worker.run("read_file", path="f")
+        assert worker.run("shell", command="echo on").text == "on\n[exit code 0]"
     assert (outcome.status, outcome.changed) == ("failed", "maybe")
     assert outcome.text.startswith("error: read_file failed because of a fault in the harness")
     assert "Traceback" not in outcome.text
-    assert "Traceback" in worker.errors
+    assert "ZeroDivisionError" in worker.errors
 
 
 def test_bytes_that_are_no_utf_8_are_replaced(worker: ToolWorker) -> None:
@@ -237,12 +239,12 @@ def test_a_flood_does_not_cost_a_core(worker: ToolWorker) -> None:
 # Trees
 
 VICES: dict[str, tuple[str, tuple[str, ...]]] = {
-    # vice: rung at most, arguments
+    # vice: rung that it takes, arguments
     "polite_tree": ("term", ()),
     "ignores_term": ("kill", ()),
     "own_session": ("sweep", ()),
     "daemonizes": ("sweep", ("stay",)),
-    "fork_storm": ("sweep", ()),
+    "fork_storm": ("term sweep", ()),  # by luck all of it is between fork and setsid, and in the group
     "stops_itself": ("term", ()),
     "leaderless": ("term", ()),
     "floods_output": ("term", ()),
@@ -257,7 +259,8 @@ def test_a_cancel_leaves_nothing_of_a_vice_alive(worker: ToolWorker, vice: str) 
     assert worker.alive() != []
     done = worker.stopped(grace_s=0.3)
     assert worker.alive() == []
-    assert (done.survivors, done.rung) == (0, rung)
+    assert done.survivors == 0
+    assert done.rung in rung.split()
     assert done.killed >= 1
     assert [(one.call_id, one.outcome.status) for one in done.calls] == [(call, "cancelled_killed")]
     assert "ready" in done.calls[0].outcome.text

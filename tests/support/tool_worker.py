@@ -44,6 +44,7 @@ SESSION = SessionId("5e551040")
 WORKER = WorkerId("tool-5e551040-1-00")
 
 PROGRAM = """
+{prelude}
 import sys
 import msgspec
 from haltline.protocol.boot import WorkerBoot
@@ -64,7 +65,9 @@ class ToolWorker:
         limits: ToolLimits | None = None,
         environment: dict[str, str] | None = None,
         key_variable: str | None = None,
+        prelude: str = "",
     ) -> None:
+        """`prelude`: Python run in the worker before it begins, for a fault that no input causes."""
         self._workspace = workspace
         self._limits = limits
         self._key_variable = key_variable
@@ -99,7 +102,7 @@ class ToolWorker:
             stdin.write(msgspec.msgpack.encode(boot))
             stdin.seek(0)
             self.process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM],
+                [sys.executable, "-c", PROGRAM.format(prelude=prelude)],
                 stdin=stdin,
                 stderr=self._stderr,
                 env=os.environ | {"READY": fifo} | (environment or {}),
@@ -158,7 +161,7 @@ class ToolWorker:
     def run(
         self, name: str, *, timeout_s: float = PATIENCE_S, outside_allowed: bool = False, **arguments: object
     ) -> Outcome:
-        """Give out a call in a turn of its own and wait for its outcome."""
+        """`start` in a turn of its own, then `ended`."""
         self.turn += 1
         return self.ended(self.start(name, timeout_s=timeout_s, outside_allowed=outside_allowed, **arguments))
 

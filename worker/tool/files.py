@@ -151,11 +151,11 @@ def _open(place: Place) -> BinaryIO:
         descriptor = os.open(place.real, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise Failed(words.cannot_read(place.shown, _why(error))) from error
-    file = open(descriptor, "rb")  # noqa: SIM115  (the caller closes it)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        file.close()
-        raise Failed(words.cannot_read(place.shown, "it is no regular file"))
-    return file
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return open(descriptor, "rb")
+    os.close(descriptor)
+    raise Failed(words.cannot_read(place.shown, "it is a folder" if stat.S_ISDIR(mode) else "it is no regular file"))
 
 
 def _content_if_small(place: Place, size: int) -> bytes | None:
@@ -175,10 +175,12 @@ def _replace(place: Place, content: bytes, stop: threading.Event) -> None:
     folder = os.path.dirname(place.real)
     temporary = os.path.join(folder, f".haltline-{os.urandom(6).hex()}")
     made: list[str] = []
+    begun = False
     try:
         before = _replaceable(place)
         _make_folders(folder, made)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        begun = True
         with open(descriptor, "wb") as file:
             for start in range(0, len(content), CHUNK_BYTES):
                 if stop.is_set():
@@ -190,7 +192,7 @@ def _replace(place: Place, content: bytes, stop: threading.Event) -> None:
             raise Stopped
         os.replace(temporary, place.real)
     except BaseException as error:
-        with contextlib.suppress(FileNotFoundError):
+        if begun:
             os.unlink(temporary)
         for made_folder in reversed(made):
             with contextlib.suppress(OSError):  # somebody else has put something there

@@ -25,7 +25,9 @@ class Workspace:
         self.root = os.path.realpath(root)
 
     def place(self, path: str, *, outside_allowed: bool) -> Place:
-        """Raises Outside."""
+        """Raises Outside; a path with a NUL, which names nothing, lies nowhere and so outside."""
+        if "\0" in path:
+            raise Outside(path)
         real = os.path.realpath(os.path.join(self.root, _home(path)))
         inside = real == self.root or real.startswith(self.root.rstrip("/") + "/")
         if not inside and not outside_allowed:

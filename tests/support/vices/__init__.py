@@ -3,13 +3,16 @@
 Python only. A program says `ready` (readiness.py) when its vice is in place; tests wait for that, never for time.
 """
 
+import os
 import shlex
 import sys
-from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
+HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def command(vice: str, *arguments: str) -> str:
     """A command line for a shell that runs the program VICE.py of this folder."""
-    return shlex.join([sys.executable, "-S", "-B", str(HERE / f"{vice}.py"), *arguments])
+    path = os.path.dirname(os.path.dirname(HERE))
+    return f"PYTHONPATH={shlex.quote(path)} " + shlex.join(
+        [sys.executable, "-S", "-B", os.path.join(HERE, f"{vice}.py"), *arguments]
+    )

@@ -4,7 +4,7 @@ import signal
 import sys
 import time
 
-from readiness import ready
+from support.vices.readiness import ready
 
 
 def clean_up(_number: int, _frame: object) -> None:

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 
-from readiness import ready
+from support.vices.readiness import ready
 
 told, tell = os.pipe()
 if os.fork() == 0:

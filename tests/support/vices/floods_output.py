@@ -4,7 +4,7 @@ import os
 import sys
 import time
 
-from readiness import ready
+from support.vices.readiness import ready
 
 PIECE = b"y" * 65_536 if "one-line" in sys.argv else b"y\n" * 32_768
 END = time.monotonic() + 10.0

@@ -6,7 +6,7 @@ A list of processes is old as soon as it is made: whoever kills from a list lose
 import os
 import time
 
-from readiness import ready
+from support.vices.readiness import ready
 
 END = time.monotonic() + 8.0
 

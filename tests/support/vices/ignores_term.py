@@ -3,7 +3,7 @@
 import signal
 import time
 
-from readiness import ready
+from support.vices.readiness import ready
 
 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
     signal.signal(number, signal.SIG_IGN)

@@ -4,7 +4,7 @@ import ctypes
 import threading
 import time
 
-from readiness import ready
+from support.vices.readiness import ready
 
 threading.Thread(target=time.sleep, args=(25,)).start()
 ready()

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from readiness import ready
+from support.vices.readiness import ready
 
 for _ in range(int(sys.argv[1])):
     if os.fork() == 0:

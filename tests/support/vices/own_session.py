@@ -4,7 +4,7 @@ import os
 import signal
 import time
 
-from readiness import ready
+from support.vices.readiness import ready
 
 told, tell = os.pipe()
 child = os.fork()

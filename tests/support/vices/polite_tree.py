@@ -3,7 +3,7 @@
 import os
 import time
 
-from readiness import ready
+from support.vices.readiness import ready
 
 told, tell = os.pipe()
 

@@ -4,7 +4,7 @@ import os
 import signal
 import time
 
-from readiness import ready
+from support.vices.readiness import ready
 
 stopped = os.getpid()
 if os.fork() == 0:
