@@ -190,7 +190,8 @@ def _verdict(failed: AttemptFailed, evidence: Evidence, phase: Phase) -> Verdict
         broke = failure_transport.find(failed.exception, phase)
         return Verdict(kind=broke.kind, subkind=broke.subkind, again=broke.again, local=broke.local)
     rule = failure_table.find(evidence) if refused or not evidence.empty else None
-    if rule is not None and (failed.malformed is None or evidence.structured or evidence.html):
+    # What an adapter could not read may still be plain words about another moment; it is never taken for a bad request.
+    if rule is not None and (failed.malformed is None or evidence.structured or rule.kind != "bad_request"):
         return Verdict(kind=rule.kind, subkind=rule.subkind, again=rule.again)
     if evidence.html:
         return Verdict(kind="malformed_response", again="no")

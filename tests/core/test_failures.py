@@ -192,6 +192,21 @@ def test_what_could_not_be_read_is_malformed_in_the_adapters_words() -> None:
 
 
 @pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ("Rate limit exceeded", "rate_limited"),
+        ("upstream connect error or disconnect/reset before headers", "server"),
+        ("this is not found to be valid JSON", "malformed_response"),
+        ('{"choices":[{"delta":{"content":"429 Too Many Requests', "malformed_response"),
+    ],
+)
+def test_words_in_place_of_an_event_are_read_but_never_taken_for_a_bad_request(body: str, kind: Kind) -> None:
+    """R24: and what the model wrote is no evidence."""
+    attempt = failed(phase="body", status=200, in_stream=True, body=body, malformed="not JSON")
+    assert normalise(attempt, emitted=0, phase="body", wall_s=0.0).kind == kind
+
+
+@pytest.mark.parametrize(
     ("finish", "has_text", "has_calls", "refusal", "expected"),
     [
         ("stop", True, False, "", None),
