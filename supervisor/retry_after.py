@@ -89,7 +89,7 @@ def asked_ms(headers: Mapping[str, str], hints: Iterable[Hint], texts: Iterable[
         *(_words_ms(text) for text in texts),
     ):
         if candidate is not None:
-            return math.ceil(round(candidate, 6))
+            return max(1, math.ceil(round(candidate, 6)))  # rounded: 2.3 s are 2300 ms, not 2301
     return None
 
 

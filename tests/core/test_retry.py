@@ -96,6 +96,8 @@ def test_a_run_has_its_own_count_of_retries() -> None:
         ({"retry_after": "3"}, 3000),
         ({"retry_after": "2.5"}, 2500),
         ({"retry_after": "0.1"}, 300),
+        ({"retry_after": "2.3"}, 2300),
+        ({"retry_after": "1e-10"}, 300),
         ({"retry_after_ms": "2500", "retry_after": "9"}, 2500),
         ({"retry_after_ms": "oops", "retry_after": "9"}, 9000),
         ({"retry_after": "Sun, 30 Nov 2025 10:53:47 GMT"}, 27_000),
