@@ -1,0 +1,49 @@
+"""The processes of a running `haltline run`, by role, and what is alive below this test."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Literal
+
+from support import survivors
+from support.command import Event, Running
+
+Member = Literal["client", "guard", "supervisor", "zygote", "llm", "tool"]
+MEMBERS: tuple[Member, ...] = ("client", "guard", "supervisor", "zygote", "llm", "tool")
+
+
+def members(running: Running) -> dict[Member, int]:
+    """Pids by role; waits until both workers are ready. Each of the first four is the only child of the one before."""
+    guard = _only_child(running.process.pid)
+    supervisor = _only_child(guard)
+    return {
+        "client": running.process.pid,
+        "guard": guard,
+        "supervisor": supervisor,
+        "zygote": _only_child(supervisor),
+        "llm": _ready(running, "llm"),
+        "tool": _ready(running, "tool"),
+    }
+
+
+def _ready(running: Running, role: str) -> int:
+    def wanted(event: Event) -> bool:
+        return (event["type"], event.get("state"), event.get("role")) == ("worker", "ready", role)
+
+    return int(str(running.until(wanted)["pid"]))
+
+
+def _only_child(pid: int) -> int:
+    (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(child)
+
+
+def seconds_until_gone(since: float, within_s: float) -> float:
+    """How long after `since` (monotonic) nothing below this process was alive any more."""
+    while left := survivors.descendants(os.getpid()):
+        now = time.monotonic()
+        assert now - since < within_s, f"alive {now - since:.1f} s later: {', '.join(map(str, left))}"
+        survivors.settle(left[:1])
+    return time.monotonic() - since
