@@ -47,10 +47,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return self.result.exit_code == 0 and self.report.ran != 0
 
     @property
-    def found_no_tests(self) -> bool:
-        """The framework ran and found nothing, or is not there at all."""
-        missing = f"No module named {self.framework}" in self.result.output
-        return missing or (self.report.ran == 0 and not self.report.failures)
+    def told_nothing(self) -> bool:
+        """No test ran: the framework is not there, finds none, or stumbles over something else."""
+        return not (self.passed or self.report.failures or self.hung)
 
     @property
     def hung(self) -> bool:

@@ -5,14 +5,14 @@ The order of business, each step only when what comes before is known:
 2. Run the whole suite; if the framework is not there or finds nothing, the other one; if it hangs, again in a way that
    shows where.
 3. Read the files of the failing test's traceback, and what they import.
-4. Try candidates (suspects.py), one changed line at a time, and run the failing test after each. One response carries
-   several trials; they are executed in order.
-5. When the failing test passes, go to the change that did it, and run the whole suite. If that fails, the change was
-   not the right one, and the search goes on.
+4. Try candidates (suspects.py), one changed line at a time. After each run the failing test and, if it passes, the
+   whole suite: a change that mends one test and breaks another is not the right one. One response carries several
+   trials; they are executed in order.
+5. When a trial has passed but others came after it, go back to its change and run the whole suite once more.
 6. Conclude: mended, or honestly not, with every file as it was.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 import msgspec
 
@@ -78,7 +78,9 @@ def _look() -> Response:
 
 def _first_run(knowledge: Knowledge) -> Response:
     imports = knowledge.imports_of_frameworks or ""
-    framework: Framework = "unittest" if "unittest" in imports and "import pytest" not in imports else "pytest"
+    files = [path for path in knowledge.place.tests if not path.endswith(("__init__.py", "conftest.py"))]
+    plain = all(path in imports for path in files) and "import pytest" not in imports
+    framework: Framework = "unittest" if files and plain else "pytest"
     return Response(
         text=f"I run all tests with {framework}.",
         asks=(_shell(suite(framework, knowledge.place, "as it is", first=True)),),
@@ -97,7 +99,7 @@ def _better_first_run(knowledge: Knowledge, run: Run) -> Response | None:
             asks=(_shell(suite(run.framework, knowledge.place, "to see where it hangs", hangs=True)),),
         )
     tried = {each.framework for each in knowledge.suite_runs()}
-    if run.found_no_tests and len(tried) == 1:
+    if run.told_nothing and len(tried) == 1:
         other: Framework = "unittest" if run.framework == "pytest" else "pytest"
         return Response(
             text=f"{run.framework} does not run here, so I try {other}.",
@@ -132,24 +134,23 @@ def _after_first_runs(knowledge: Knowledge, runs: list[Run]) -> Response:
 def _search(knowledge: Knowledge, first: Run, failure: Failure) -> Response:
     """Steps 4 to 6."""
     trials = knowledge.runs[knowledge.runs.index(first) + 1 :]
-    suites = {run.changes: run for run in trials if run.purpose == "suite"}
-    for changes, run in suites.items():
-        if changes and run.passed:
-            return _mended(knowledge, failure, changes, run)
-    passed = next((run.changes for run in trials if run.changes and run.passed and run.changes not in suites), None)
-    if passed is not None:
+    tried = {run.changes: run for run in trials}
+    for changes, run in tried.items():
+        if not run.passed or not changes:
+            continue
+        if changes == knowledge.changes:
+            return _mended(knowledge, failure, run)
         return Response(
-            text=f"With {_told(knowledge, passed)} the failing test passes. I run the whole suite.",
+            text=f"With {_told(knowledge, changes)} all tests pass. I go back to that and run them once more.",
             asks=(
-                *_edits(knowledge, passed),
-                _shell(suite(first.framework, knowledge.place, f"with {_places(passed)}")),
+                *_edits(knowledge, changes),
+                _shell(suite(first.framework, knowledge.place, f"with {_places(changes)}")),
             ),
         )
     if knowledge.refusals_in_a_row >= MOST_REFUSALS:
         return _give_up(knowledge, f"My edits are not made: {knowledge.last_refusal}")
     if len(trials) >= MOST_REFUSALS and not any(map(_was_run, trials[-MOST_REFUSALS:])):
         return _give_up(knowledge, f"The tests are not run any more: {_last_line(trials[-1])}")
-    tried = {run.changes for run in trials}
     chosen = _next_candidates(knowledge, failure, tried, min(len(tried) + 1, MOST_TRIALS_AT_ONCE))
     if chosen and knowledge.turns < MOST_TURNS:
         return _try(knowledge, first, failure, chosen)
@@ -161,7 +162,7 @@ def _was_run(run: Run) -> bool:
     return run.result.exit_code is not None or run.hung
 
 
-def _next_candidates(knowledge: Knowledge, failure: Failure, tried: set[Changes], size: int) -> list[Candidate]:
+def _next_candidates(knowledge: Knowledge, failure: Failure, tried: Container[Changes], size: int) -> list[Candidate]:
     chosen: list[Candidate] = []
     for candidate in candidates(knowledge, failure):
         if len(chosen) == size:
@@ -187,10 +188,10 @@ def _try(knowledge: Knowledge, first: Run, failure: Failure, chosen: list[Candid
     return Response(text=f"I try: {told}.", asks=tuple(asks))
 
 
-def _mended(knowledge: Knowledge, failure: Failure, changes: Changes, run: Run) -> Response:
+def _mended(knowledge: Knowledge, failure: Failure, run: Run) -> Response:
     return Response(
         text=f"Mended: {_named(failure)} failed ({failure.message or 'no message'}). The mistake was in "
-        f"{_told(knowledge, changes)}. Now {_count(run)} pass."
+        f"{_told(knowledge, run.changes)}. Now {_count(run)} pass."
     )
 
 

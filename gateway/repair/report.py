@@ -12,7 +12,7 @@ _PYTEST_FAILED = re.compile(r"^(?:FAILED|ERROR) (?P<id>\S+?::.+?)(?: - .*)?$", r
 _PYTEST_ENDED = re.compile(r"^=*\s*(?P<counts>(?:\d+ \w+(?:, )?)+|no tests ran) in (?P<seconds>[\d.]+)s", re.MULTILINE)
 _PYTEST_COUNT = re.compile(r"(\d+) (?:passed|failed|errors?|skipped|xfailed|xpassed)")
 _EXCEPTION = re.compile(r"^(?P<text>[A-Za-z_][\w.]*(?:: .*)?)$", re.MULTILINE)
-_HANG = re.compile(r"^Fatal Python error: Aborted", re.MULTILINE)
+_HANG = re.compile(r"Fatal Python error: Aborted")
 _UNITTEST_RULE = "=" * 70
 _LOADER = "unittest.loader._FailedTest"
 
@@ -48,20 +48,25 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_report(output: str) -> Report:
+    """What an output says. Where it holds two runs, counts are those of the last."""
     hung = _HANG.search(output)
     if hung is not None:
         return Report(ran=None, seconds=None, failures=_hung(output[hung.start() :]), hung=True)
-    ended = _PYTEST_ENDED.search(output)
+    ended = _last(_PYTEST_ENDED, output)
     if ended is not None:
         counts = [int(count) for count in _PYTEST_COUNT.findall(ended["counts"])]
         return Report(ran=sum(counts), seconds=float(ended["seconds"]), failures=_pytest_failures(output), hung=False)
-    ran = _UNITTEST_RAN.search(output)
+    ran = _last(_UNITTEST_RAN, output)
     return Report(
         ran=int(ran["count"]) if ran is not None else None,
         seconds=float(ran["seconds"]) if ran is not None else None,
         failures=_unittest_failures(output),
         hung=False,
     )
+
+
+def _last(pattern: re.Pattern[str], output: str) -> re.Match[str] | None:
+    return max(pattern.finditer(output), key=lambda found: found.start(), default=None)
 
 
 def _unittest_failures(output: str) -> tuple[Failure, ...]:

@@ -1,8 +1,11 @@
 """Where the mistake may be, and what to try: evidence of the failing test first, likeliest mistakes first.
 
 Distance of a line from the evidence:
-    0   the line stands in the failing test's traceback, outside the tests
-    1   its function stands there, or is mentioned by the failing test
+    0   a line of the failing test's traceback, outside the tests, or one of the CONTEXT lines before it: a line that
+        raises stands below the condition that led there
+    1   the line's function is mentioned by the innermost such lines, which may be the failing lines of the test
+    2   its function stands in the traceback, or is mentioned by its other lines, elsewhere in the failing test, or by a
+        function of distance 1
     n   its function is mentioned by one of distance n - 1
     FAR everything else in the files that the test reaches by imports
 
@@ -11,6 +14,7 @@ back as it was) at most once a round.
 """
 
 import posixpath
+import re
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -21,7 +25,9 @@ from haltline.gateway.repair.facts import Definition, Facts, Import, facts
 from haltline.gateway.repair.knowledge import Change, Knowledge
 from haltline.gateway.repair.report import Failure, Frame
 
-NEAR = 3
+CONTEXT = 2
+"""Lines before a line of the traceback that count as part of it."""
+NEAR = 4
 """Distances up to this belong to the first round."""
 FAR = 9
 DISTANCE_WEIGHT = 3
@@ -29,6 +35,8 @@ DISTANCE_WEIGHT = 3
 MOST_FILES = 24
 """Files read for one failure."""
 SET_UP = frozenset({"setUp", "setUpClass", "setUpModule", "asyncSetUp", "setup_method", "setup_class", "setup_module"})
+
+_WORD = re.compile(r"[^\W\d]\w*")
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,17 +121,25 @@ def _distances(knowledge: Knowledge, failure: Failure, modules: list[str]) -> di
                 by_name.setdefault(name, []).append((path, definition))
 
     distances: dict[tuple[str, int], int] = {}
-    mentioned = _mentioned_by_test(knowledge, failure)
-    for frame in failure.frames:
+    mentioned: set[str] = set()
+    mentioned_later = set(_mentioned_by_test(knowledge, failure))
+    for frame in reversed(failure.frames):
         framed = known_path(knowledge, frame)
-        if framed is not None and framed in modules:
-            distances[framed, frame.line] = 0
-            mentioned |= {frame.function}
+        if framed is None or framed not in knowledge.original:
+            continue
+        words: set[str] = set()
+        for number in range(max(1, frame.line - CONTEXT), frame.line + 1):
+            words.update(_WORD.findall(knowledge.original[framed][number - 1]))
+            if framed in modules:
+                distances[framed, number] = 0
+        mentioned_later |= {frame.function} | words
+        mentioned = mentioned or words
     for distance in range(1, FAR):
         reached = [found for name in sorted(mentioned) for found in by_name.pop(name, ())]
-        if not reached:
+        mentioned = mentioned_later.union(*(definition.mentions for _, definition in reached))
+        mentioned_later = set()
+        if not reached and not mentioned:
             break
-        mentioned = frozenset[str]().union(*(definition.mentions for _, definition in reached))
         for path, definition in reached:
             for number in range(definition.first, definition.last + 1):
                 distances.setdefault((path, number), distance)

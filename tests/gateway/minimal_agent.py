@@ -17,7 +17,7 @@ from haltline.gateway.repair import respond
 from haltline.gateway.steps import Piece, ToolCall
 
 TOOLS = ("shell", "read_file", "write_file", "edit_file", "glob", "search")
-TOOL_LIMIT_S = 3.0
+TOOL_LIMIT_S = 10.0
 """The default limit of a shell call here; short, as a test with an endless loop waits for it."""
 
 
