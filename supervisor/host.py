@@ -6,7 +6,8 @@
 3. All deadlines live in the core's state; the host keeps one timer, for the earliest.
 4. A message of a worker that is not the session's present one, or not ready, never reaches the core.
 5. A cancel is said again, addressed, until its acknowledgement has come or the worker is gone.
-6. A bug met on the way ends this session alone: its workers are killed, its owner is told, the log has the traceback.
+6. What must not go on ends this session alone: a journal that takes nothing any more (K2), or a bug, whose traceback
+   is in the log. Its workers are killed and its owner is told.
 """
 
 import asyncio
@@ -20,7 +21,8 @@ from typing import assert_never
 from haltline.protocol import events
 from haltline.protocol.client_messages import PsRow, Receipt, SessionClosed, Shown
 from haltline.protocol.conversation import Usage
-from haltline.protocol.exits import BUG
+from haltline.protocol.errors import JournalFailed
+from haltline.protocol.exits import BUG, CONFIGURATION
 from haltline.protocol.ids import SessionId, WorkerId
 from haltline.protocol.messages import (
     CANCEL_RESEND_S,
@@ -45,6 +47,7 @@ from haltline.supervisor.effects import (
     Show,
     SpawnWorker,
 )
+from haltline.supervisor.journal import Journal, NoJournal
 from haltline.supervisor.mailbox import Mailbox
 from haltline.supervisor.record import Record
 from haltline.supervisor.stimuli import (
@@ -79,7 +82,7 @@ class SessionHost:
         workers: Workers,
         mailbox: Mailbox,
         clients: ClientLane,
-        record: Record,
+        journal: Journal | NoJournal,
         on_closed: Callable[["SessionHost"], None],
     ) -> None:
         self.session_id = session_id
@@ -88,7 +91,9 @@ class SessionHost:
         self.workers = workers
         self._mailbox = mailbox
         self._clients = clients
-        self._record = record
+        self._record = Record(
+            session_id, journal, on_failed=lambda failed: self._end_broken(str(failed), CONFIGURATION)
+        )
         self._on_closed = on_closed
         self._loop = asyncio.get_running_loop()
         self._opened_s = self._loop.time()
@@ -124,9 +129,11 @@ class SessionHost:
             while self._queue:
                 self._step(self._queue.popleft())
             self._set_timer()
+        except JournalFailed as failed:
+            self._end_broken(str(failed), CONFIGURATION)
         except Exception:  # noqa: BLE001  (rule 6)
             traceback.print_exc()
-            self._end_broken()
+            self._end_broken("haltline met a bug of its own and ended this session; the log has the details", BUG)
         finally:
             self._feeding = False
 
@@ -303,8 +310,9 @@ class SessionHost:
         else:
             self._dismiss_workers()
 
-    def _end_broken(self) -> None:
+    def _end_broken(self, message: str, exit_code: int) -> None:
         """Rule 6."""
+        self._record.abandon()
         self._queue.clear()
         self._state = session.open_session(self.session_id, self.settings)
         self._closing = True
@@ -312,10 +320,10 @@ class SessionHost:
             self.workers.kill(handle.role)
         result = events.Result(
             reason="failed",
-            message="haltline met a bug of its own and ended this session; the log has the details",
+            message=message,
             text="",
             retryable=False,
-            exit_code=BUG,
+            exit_code=exit_code,
             usage=Usage(),
             counters=events.Counters(),
             turns=0,
@@ -324,7 +332,7 @@ class SessionHost:
             tool_runs=0,
             ms=0,
         )
-        self._show(Show(event=result, run=0, turn=0))
+        self._clients.send(self.owner, Shown(line=self._record.unrecorded(result)))
         self._close_if_empty()
 
     def _dismiss_workers(self) -> None:
@@ -340,7 +348,6 @@ class SessionHost:
         if self._closing and not self.running and not self.workers.any():
             if self._timer is not None:
                 self._timer.cancel()
-            self._record.close()
             self._clients.send(self.owner, SessionClosed(session_id=self.session_id))
             self._on_closed(self)
 

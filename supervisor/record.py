@@ -8,10 +8,12 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 
 import msgspec
 
 from haltline.protocol import events
+from haltline.protocol.errors import JournalFailed
 from haltline.protocol.ids import SessionId
 from haltline.protocol.lines import Line, to_json
 from haltline.protocol.messages import Cancel, Delta, Heartbeat, Work
@@ -34,9 +36,14 @@ class _Noted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Record:
-    def __init__(self, session_id: SessionId, journal: Journal | NoJournal) -> None:
+    """`on_failed(error)` when gathered text could not be recorded; every other failure is raised to the caller."""
+
+    def __init__(
+        self, session_id: SessionId, journal: Journal | NoJournal, *, on_failed: Callable[[JournalFailed], None]
+    ) -> None:
         self._session_id = session_id
         self._journal = journal
+        self._on_failed = on_failed
         self._loop = asyncio.get_running_loop()
         self._seq = 0
         self._text: Line | None = None
@@ -46,19 +53,17 @@ class Record:
     def event(self, event: events.AnyEvent, *, run: int, turn: int) -> Line:
         """Give the event its `seq` and record it."""
         self._seq += 1
-        line = Line(
-            seq=self._seq,
-            ts=rfc3339(time.time()),
-            session_id=self._session_id,
-            run=run,
-            turn=turn,
-            event=event,
-        )
+        line = self._line(event, run=run, turn=turn)
         if isinstance(event, events.Message | events.Reasoning) and event.delta:
             self._gather(line, event)
         else:
             self._row_of(line)
         return line
+
+    def unrecorded(self, event: events.AnyEvent) -> Line:
+        """The line of an event that the journal will not have."""
+        self._seq += 1
+        return self._line(event, run=0, turn=0)
 
     def stimulus(self, stimulus: AnyStimulus, now: float) -> None:
         if isinstance(stimulus, FromWorker) and isinstance(stimulus.message, Delta | Heartbeat):
@@ -74,8 +79,14 @@ class Record:
         self._put_text()
         self._journal.commit()
 
-    def close(self) -> None:
-        self.commit()
+    def abandon(self) -> None:
+        """The session was ended because it cannot be recorded; nothing of it is written any more."""
+        self._journal = NoJournal()
+
+    def _line(self, event: events.AnyEvent, *, run: int, turn: int) -> Line:
+        return Line(
+            seq=self._seq, ts=rfc3339(time.time()), session_id=self._session_id, run=run, turn=turn, event=event
+        )
 
     def _append(self, kind: str, body: bytes) -> None:
         self._put_text()
@@ -104,7 +115,10 @@ class Record:
 
     def _flush_text(self) -> None:
         self._flush = None
-        self.commit()
+        try:
+            self.commit()
+        except JournalFailed as error:
+            self._on_failed(error)
 
     def _put_text(self) -> None:
         if self._flush is not None:

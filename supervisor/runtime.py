@@ -40,7 +40,6 @@ from haltline.supervisor.door import Door
 from haltline.supervisor.host import SessionHost
 from haltline.supervisor.journal import Journal, NoJournal
 from haltline.supervisor.mailbox import Mailbox
-from haltline.supervisor.record import Record
 from haltline.supervisor.spawner import Spawner
 from haltline.supervisor.stimuli import Answered, CancelAsked, KillAsked, Suspended
 from haltline.supervisor.workers import WorkerHandle, Workers
@@ -179,7 +178,7 @@ class Supervisor:
             workers=self._workers(session_id),
             mailbox=self._mailbox,
             clients=self._clients,
-            record=Record(session_id, self._journal(settings, message.journal)),
+            journal=self._journal(settings, message.journal),
             on_closed=self._on_closed,
         )
         self._hosts[session_id] = host

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 MAX_BODY_BYTES = 16 * 1024
 """Of an error's text; messages.AttemptFailed."""
 
-HEADERS = frozenset({"content-type", "date", "x-should-retry"})
+HEADERS = frozenset({"content-type", "date", "x-amzn-errortype", "x-ms-error-code", "x-should-retry"})
 HEADER_STARTS = ("retry-after",)
 HEADER_PARTS = ("ratelimit",)
 
