@@ -18,6 +18,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import assert_never
 
+import msgspec
+
 from haltline.protocol import events
 from haltline.protocol.client_messages import PsRow, Receipt, SessionClosed, Shown
 from haltline.protocol.conversation import Usage
@@ -229,7 +231,9 @@ class SessionHost:
                 handle = self.workers.start(role)
                 self._loop.call_later(WORKER_START_S, self._start_late, handle)
             case SendAttempt(message=attempt):
-                self._record.intent("start_attempt", attempt)
+                # What it says follows from the rows before it; written out, each turn would repeat all earlier ones.
+                slim = msgspec.structs.replace(attempt, system="", items=(), tools=())
+                self._record.intent("start_attempt", slim)
                 self._record.commit()
                 self.workers.tell("llm", attempt)
             case SendTool(message=call):
