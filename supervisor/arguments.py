@@ -8,7 +8,7 @@ Rules
 """
 
 import json
-from typing import NoReturn
+from typing import NoReturn, cast
 
 import msgspec
 
@@ -48,7 +48,7 @@ def parse(raw: str) -> Parsed | NotJson:
     text = raw.strip() or "{}"
     decoder = json.JSONDecoder(parse_constant=_refuse_constant)
     try:
-        value, end = decoder.raw_decode(text)
+        value, end = cast("tuple[JsonValue, int]", decoder.raw_decode(text))
         if text[end:].strip():
             return _trailing(decoder, text, end)
         if not isinstance(value, dict):
@@ -64,7 +64,7 @@ def parse(raw: str) -> Parsed | NotJson:
 
 def check(tool: Tool, arguments: Parsed) -> tuple[FieldProblem, ...]:
     """What breaks the tool's schema; empty: nothing (rules 2 and 3)."""
-    given: dict[str, JsonValue] = msgspec.json.decode(arguments.text, type=dict[str, object])
+    given = cast("dict[str, JsonValue]", msgspec.json.decode(arguments.text))
     fields = {field.encode_name: field for field in msgspec.structs.fields(tool.arguments)}
     problems: list[FieldProblem] = []
     for name, field in fields.items():

@@ -150,7 +150,10 @@ def receipt(stop: Stop, now: float) -> CancelReceipt:
     dones = tuple((part, part.done) for part in stop.parts if part.done is not None)
     stream = next((part.acknowledged_ms or done.ms for part, done in dones if part.role == "llm"), None)
     tools = next((done.ms for part, done in dones if part.role == "tool"), None)
-    hardest: Rung = max((done.rung for _, done in dones), key=RUNG_ORDER.index, default="ack")
+    hardest: Rung = "ack"
+    for _, done in dones:
+        if RUNG_ORDER.index(done.rung) > RUNG_ORDER.index(hardest):
+            hardest = done.rung
     return CancelReceipt(
         stream_ms=stream if stop.stream_open else None,
         tools_ms=tools if stop.tools_open else None,

@@ -109,6 +109,8 @@ def turn(state: SessionState) -> int:
 
 
 def ps_state(state: SessionState) -> PsState:
+    if state.hung is not None:
+        return "stalled"
     match state.phase:
         case "idle" | "starting":
             return state.phase

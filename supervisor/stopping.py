@@ -176,7 +176,7 @@ def _broadcast(d: Draft) -> None:
     if state.stop is None:
         return
     level = state.stop.level
-    roles = tuple(role for role in ROLES if d.seat(role).state in ("starting", "ready"))
+    roles: tuple[Role, ...] = tuple(role for role in ROLES if d.seat(role).state in ("starting", "ready"))
     if not roles:
         return
     grace_s = deadlines.GRACE_S if level == 1 else deadlines.NO_GRACE_S

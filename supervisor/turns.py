@@ -296,7 +296,8 @@ def _handle(
     d: Draft, failure: Failure, text: str, drafts: tuple[CallDraft, ...], reasoning: tuple[Reasoning, ...]
 ) -> None:
     """Rule 4."""
-    match _handling(failure):
+    handling = _handling(failure)
+    match handling:
         case "retry" if failure.subkind == "empty":
             _nudge(d, failure, text)
         case "retry":
@@ -307,8 +308,8 @@ def _handle(
             _feed_back(d, failure, text)
         case "compact" | "surface":  # without compaction an overflow surfaces
             _surface(d, failure, text)
-        case never:
-            assert_never(never)
+        case _:
+            assert_never(handling)
 
 
 def _surface(d: Draft, failure: Failure, text: str, more: str = "") -> None:

@@ -81,7 +81,7 @@ def test_a_call_after_a_minute_does_not_count() -> None:
 
 def test_the_tenth_slow_call_is_told_of_once() -> None:
     model = Model()
-    told = []
+    told: list[bool] = []
     for _ in range(14):
         model.now += SLOW_S
         told.append(seen(model.window, "shell", "{}", model.now).slow)

@@ -6,6 +6,7 @@ repeated ones, and ones of another run, attempt, generation or worker.
 
 from collections.abc import Callable
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.drive import SESSION_ID, Drive, Work, call, outcome, read, shell
@@ -258,3 +259,13 @@ def test_the_invariants_hold_in_any_order_and_a_stop_always_ends(
     assert not session.is_running(drive.state), "nothing but time passed, and the stop did not end"
     drive.prompt("once more")
     assert session.is_running(drive.state) or drive.result.reason in ("limit", "worker_failed")
+    assert replayed(mode, drive.recorded) == drive.state
+
+
+def replayed(mode: SessionSettings, recorded: list[tuple[AnyStimulus, float]]) -> session.SessionState:
+    """Design 5: the journal is the list of stimuli; read back and stepped through, it gives the same state."""
+    state = session.open_session(SESSION_ID, mode)
+    for stimulus, now in recorded:
+        read_back: AnyStimulus = msgspec.msgpack.decode(msgspec.msgpack.encode(stimulus), type=AnyStimulus)
+        state, _ = session.step(state, read_back, now)
+    return state

@@ -4,7 +4,7 @@ from support.drive import Drive, outcome, read, settings, shell
 
 from haltline.protocol import events
 from haltline.protocol.ids import Role
-from haltline.protocol.messages import CallOutcome, Cancel, Delta
+from haltline.protocol.messages import CallOutcome, Cancel, CancelAcknowledged, CancelDone, Delta
 from haltline.protocol.settings import Limits, StreamLimits
 from haltline.supervisor import session, stimuli
 from haltline.supervisor.effects import BroadcastCancel, SpawnWorker
@@ -215,6 +215,20 @@ def test_a_tool_call_that_is_overdue_ends_as_the_worker_says(drive: Drive) -> No
 def test_a_worker_that_acknowledges_and_does_not_finish_is_killed_too(drive: Drive) -> None:
     drive.running().wait().acknowledges("llm").wait()
     assert drive.kills == ["llm"]
+
+
+def test_only_the_worker_that_was_asked_can_answer_the_quiet_stop(drive: Drive) -> None:
+    """F3: neither the other worker nor an older generation ends it."""
+    drive.running().wait()
+    assert session.ps_state(drive.state) == "stalled"
+    before = drive.state
+    drive.acknowledges("tool").stops("tool")
+    older = CancelAcknowledged(session_id=before.session_id, generation=0, level=1)
+    drive.said("llm", older)
+    drive.said(
+        "llm", CancelDone(session_id=before.session_id, generation=0, level=1, rung="ack", killed=0, survivors=0)
+    )
+    assert drive.state == before
 
 
 def test_a_silent_worker_without_work_is_left_alone(drive: Drive) -> None:

@@ -92,6 +92,7 @@ class Drive:
         self.now = 1000.0
         self.state: SessionState = session.open_session(SESSION_ID, of, items)
         self.done_so_far: list[AnyEffect] = []
+        self.recorded: list[tuple[AnyStimulus, float]] = []
         self._read_up_to = 0
         self._workers: dict[Role, int] = {"llm": 0, "tool": 0}
         self._check = Invariants()
@@ -100,6 +101,7 @@ class Drive:
 
     def feed(self, stimulus: AnyStimulus, after_s: float = 0.0) -> list[AnyEffect]:
         self.now += after_s
+        self.recorded.append((stimulus, self.now))
         before = msgspec.msgpack.encode(self.state)
         state, done = session.step(self.state, stimulus, self.now)
         assert msgspec.msgpack.encode(self.state) == before, "the step changed its input"
