@@ -39,6 +39,8 @@ class Ready(Message, tag="ready", frozen=True, kw_only=True):
     delta_window_ms: float
     tools: ToolLimits
     key_variable: str | None = None
+    inject: str = ""
+    """Fault to be shown by the tool worker itself; `tool_error`: the first write_file fails. Else empty."""
 
 
 class Heartbeat(Message, tag="heartbeat", frozen=True, kw_only=True):

@@ -38,15 +38,16 @@ if TYPE_CHECKING:
     Pids = Callable[[], Collection[int]]
     Reaped = Callable[[int, int], None]
 
-KILL_WAIT_S = 2.0
-"""After SIGKILL, until survivors are reported. Trees of 50 to 107 processes in a fork storm took 51 to 90 ms."""
+KILL_WAIT_S = 1.0
+"""After SIGKILL, until survivors are reported. Trees of 50 to 107 processes in a fork storm took 51 to 90 ms; whoever
+waits for the report allows more (supervisor/deadlines.py)."""
 
 _FIRST_LOOK_S = 0.001
 _SLOWEST_TERM_LOOK_S = 0.02
 """While a tree may still obey: a look at ten processes costs 0.3 ms of CPU, and a hundred workers may be looking."""
 _SLOWEST_KILL_LOOK_S = 0.005
-_PASSES = 8
-"""Stopping passes in one step, so that a step stays short; the next step goes on."""
+_STOPPING_S = 0.03
+"""Stopping passes in one step begin within this time, so that a step stays short (L5); the next step goes on."""
 
 
 def nobody() -> Collection[int]:
@@ -135,6 +136,12 @@ class Sweep:
         self._kill_at = float("-inf")
         self._delay = _FIRST_LOOK_S
 
+    def shorten_grace(self, until: float) -> None:
+        """Kill at `until` (monotonic seconds) if that is earlier; nothing once killing has begun."""
+        if until < self._kill_at and not self._killing:
+            self._kill_at = until
+            self._delay = _FIRST_LOOK_S
+
     def step(self, now: float) -> float | None:
         """Do one round; seconds until the next one is due, None when the tree was seen empty or time is up."""
         if self.finished:
@@ -203,14 +210,15 @@ class Sweep:
     def _stop_and_kill(self) -> None:
         """Rule 5."""
         stopped: set[Identity] = set()
-        for _ in range(_PASSES):
+        until = time.monotonic() + _STOPPING_S
+        found_more = True
+        while found_more and time.monotonic() < until:
             before = len(stopped)
             for process in self._look().processes():
                 if self._is_ours(process) and process.identity not in stopped:
                     stopped.add(process.identity)
                     self._signal(process, signal.SIGSTOP)  # before the look goes on to its children
-            if len(stopped) == before:
-                break
+            found_more = len(stopped) > before
         for identity in stopped:
             processes.signal_identity(identity, signal.SIGKILL, never=self._never)
 

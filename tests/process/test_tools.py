@@ -246,7 +246,6 @@ VICES: dict[str, tuple[str, tuple[str, ...]]] = {
     "daemonizes": ("sweep", ("stay",)),
     "fork_storm": ("term sweep", ()),  # by luck all of it is between fork and setsid, and in the group
     "stops_itself": ("term", ()),
-    "leaderless": ("term", ()),
     "floods_output": ("term", ()),
 }
 
@@ -265,6 +264,16 @@ def test_a_cancel_leaves_nothing_of_a_vice_alive(worker: ToolWorker, vice: str) 
     assert [(one.call_id, one.outcome.status) for one in done.calls] == [(call, "cancelled_killed")]
     assert "ready" in done.calls[0].outcome.text
     assert not any(isinstance(message, ToolEnded) for message in worker.came)
+
+
+def test_a_process_whose_first_thread_has_ended_does_not_pass_for_a_zombie(worker: ToolWorker) -> None:
+    """G1: state Z, and alive; the walk of the other tests would not see it either."""
+    pid = worker.started(worker.vice("leaderless")).pid
+    threads = os.listdir(f"/proc/{pid}/task")
+    done = worker.stopped()
+    assert len(threads) == 2
+    assert (done.survivors, done.rung, done.killed) == (0, "term", 1)
+    assert not Path(f"/proc/{pid}").exists()
 
 
 @pytest.mark.parametrize("vice", ["daemonizes", "own_session", "ignores_term", "fork_storm"])

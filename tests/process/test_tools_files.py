@@ -130,6 +130,20 @@ def test_a_write_that_fails_leaves_everything_as_it_was(worker: ToolWorker, tmp_
     assert os.listdir(tmp_path) == ["file"]
 
 
+def test_an_injected_fault_fails_the_first_write_and_no_other(tmp_path: Path) -> None:
+    """The scenario tool_error: the same call, sent again as it was, succeeds."""
+    with ToolWorker(tmp_path, inject="tool_error") as worker:
+        outcomes = [worker.run("write_file", path="f", content="x") for _ in range(2)]
+    assert [said(outcome) for outcome in outcomes] == [
+        (
+            "failed",
+            "nothing",
+            "error: f could not be written, the disk did not answer; nothing was changed. Try the same call again.",
+        ),
+        ("done", "yes", "wrote f (1 bytes)"),
+    ]
+
+
 # edit_file
 
 

@@ -66,11 +66,13 @@ class ToolWorker:
         environment: dict[str, str] | None = None,
         key_variable: str | None = None,
         prelude: str = "",
+        inject: str = "",
     ) -> None:
         """`prelude`: Python run in the worker before it begins, for a fault that no input causes."""
         self._workspace = workspace
         self._limits = limits
         self._key_variable = key_variable
+        self._inject = inject
         self.generation = 1
         self.turn = 1
         self.came: list[FromWorker] = []
@@ -123,6 +125,7 @@ class ToolWorker:
                 delta_window_ms=20.0,
                 tools=self._limits or ToolLimits(),
                 key_variable=self._key_variable,
+                inject=self._inject,
             )
         )
         return self

@@ -20,11 +20,15 @@ ANSWER_S = 1.0
 class FileCall:
     """One read, write or edit."""
 
-    def __init__(self, room: Room, terms: Terms, own_pid: int, arguments: ReadFile | WriteFile | EditFile) -> None:
+    def __init__(
+        self, room: Room, terms: Terms, own_pid: int, arguments: ReadFile | WriteFile | EditFile, *, fails: bool = False
+    ) -> None:
+        """`fails`: show a disk that did not answer (the injected fault `tool_error`)."""
         self._room = room
         self._terms = terms
         self._own_pid = own_pid
         self._arguments = arguments
+        self._fails = fails
         self._watch = Stopwatch(room.loop)
         self._asked = threading.Event()
         self._stop: asyncio.Future[None] = room.loop.create_future()
@@ -63,6 +67,8 @@ class FileCall:
 
     def _do(self) -> FileResult:
         """In the thread."""
+        if self._fails:
+            raise files.Failed(words.injected_failure(self._arguments.path))
         place = self._room.workspace.place(self._arguments.path, outside_allowed=self._terms.outside_allowed)
         match self._arguments:
             case ReadFile():

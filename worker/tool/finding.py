@@ -9,6 +9,7 @@ import msgspec
 
 from haltline.protocol.messages import Outcome
 from haltline.protocol.tools import Glob, Search
+from haltline.protocol.trees import KILL_WAIT_S
 from haltline.worker.tool import words
 from haltline.worker.tool.calls import Room, Stopwatch, Terms
 from haltline.worker.tool.child import Child
@@ -19,8 +20,6 @@ from haltline.worker.tool.workspace import Outside, Place
 PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "find.py")
 FINDINGS_BYTES = 4_194_304
 """Kept of what find.py prints, far above what its own bounds let through."""
-KILL_WAIT_S = 2.0
-"""From SIGKILL to the end of a process that may be reading from a slow disk."""
 
 
 class _End(msgspec.Struct, frozen=True):

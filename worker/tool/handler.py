@@ -79,6 +79,8 @@ class ToolHandler:
         self._tree = Tree(self._loop)
         self._room: Room | None = None
         self._progress = 0
+        self._write_fails = False
+        """The next write_file is to fail (messages.Ready.inject)."""
         self._records: list[_Record] = []
         self._stops: list[Cancel] = []
         """Cancels that were acknowledged and are not done, in order."""
@@ -86,6 +88,7 @@ class ToolHandler:
 
     def configure(self, ready: Ready) -> None:
         environment.forget_keys(() if ready.key_variable is None else (ready.key_variable,))
+        self._write_fails = ready.inject == "tool_error"
         self._room = Room(
             loop=self._loop,
             tree=self._tree,
@@ -163,7 +166,9 @@ class ToolHandler:
             outside_allowed=message.outside_allowed,
             started=lambda pid: self._report_start(record, pid),
         )
-        record.call = _call(self._room, terms, arguments)
+        fails = self._write_fails and isinstance(arguments, WriteFile)
+        self._write_fails = self._write_fails and not fails
+        record.call = _call(self._room, terms, arguments, fails=fails)
         record.task = self._loop.create_task(self._run(record, record.call))
         watch(record.task)
 
@@ -247,14 +252,14 @@ class ToolHandler:
         )
 
 
-def _call(room: Room, terms: Terms, arguments: Arguments) -> Call:
+def _call(room: Room, terms: Terms, arguments: Arguments, *, fails: bool) -> Call:
     match arguments:
         case Shell():
             return ShellCall(room, terms, arguments)
         case Glob() | Search():
             return FindCall(room, terms, arguments)
         case ReadFile() | WriteFile() | EditFile():
-            return FileCall(room, terms, os.getpid(), arguments)
+            return FileCall(room, terms, os.getpid(), arguments, fails=fails)
         case _:
             raise BrokenInvariant(f"no tool takes {type(arguments).__name__}")
 

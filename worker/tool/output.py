@@ -15,7 +15,7 @@ class Output:
         """Bytes that were added, kept or not."""
         self._came = came
         self._head_limit = limit_bytes // 2
-        self._tail_limit = limit_bytes - self._head_limit
+        self._tail_limit = max(1, limit_bytes - self._head_limit)
         self._head = bytearray()
         self._tail = bytearray()
 
