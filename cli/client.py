@@ -313,6 +313,11 @@ class Client:
                 self.conclude_dead("the supervisor ended")
         return None
 
+    @property
+    def output_lost(self) -> bool:
+        """Part of what stdout should have got never arrived."""
+        return self._outlet.reader_lost
+
     def say(self, words: str) -> None:
         self._outlet.put((note(words),))
 

@@ -51,6 +51,12 @@ class _Commands(click.Group):
             formatter.write_dl([(name, words) for name, (_module, words) in _COMMANDS.items()])
 
 
+def _version(ctx: click.Context, _param: click.Parameter, asked: bool) -> None:
+    if asked:
+        click.echo(f"haltline {VERSION}")
+        ctx.exit()
+
+
 _haltline = _Commands(
     "haltline",
     params=[
@@ -59,7 +65,7 @@ _haltline = _Commands(
             is_flag=True,
             is_eager=True,
             expose_value=False,
-            callback=lambda ctx, _param, value: _version(ctx) if value else None,
+            callback=_version,
             help="Show the version.",
         )
     ],
@@ -67,11 +73,6 @@ _haltline = _Commands(
     epilog=EXAMPLES,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-def _version(ctx: click.Context) -> None:
-    click.echo(f"haltline {VERSION}")
-    ctx.exit()
 
 
 def cli(owned: Owned | None, argv: list[str]) -> int:

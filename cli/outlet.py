@@ -5,11 +5,13 @@
    streams' own flags are left alone, since other programs share them.
 2. Where both are the same terminal, or the same log (`> log 2>&1`), they share one queue, so what is read there
    is in order. A line for stderr that would land behind unfinished text of stdout starts on a new line.
-3. A reader that has gone (EPIPE) is noticed: `reader_lost`. Nothing more is queued for that stream.
+3. A stream that cannot be written any more is noticed: `reader_lost`. Nothing more is queued for it. Why is said
+   where the user cannot know: a full disk, not a reader that left.
 4. UTF-8, whatever the locale says; what cannot be encoded is replaced.
 5. One status line may stand at the bottom of a terminal; it is erased before anything else is written there.
 """
 
+import errno
 import os
 from collections import deque
 from collections.abc import Iterable
@@ -22,6 +24,9 @@ from haltline.cli.printable import fit
 FULL_BYTES: Final = 1 << 20
 """Above this much unwritten text no more events are taken from the supervisor, which then merges deltas."""
 _ERASE: Final = "\r\x1b[2K"
+
+_GONE: Final = frozenset({errno.EPIPE, errno.EIO})
+"""A pipe without a reader, a terminal that was hung up: whoever left knows it."""
 
 
 class Outlet:
@@ -104,17 +109,19 @@ class Outlet:
             written = os.write(self._fds[to], data[:PIPE_BUF])
         except BlockingIOError:  # somebody made it non-blocking, and another writer took the room
             written = 0
-        except OSError:  # EPIPE, or EIO of a terminal that was hung up
-            self._lose(to, data)
+        except OSError as error:
+            self._lose(to, data, error)
             return
         self._unwritten -= written
         if written < len(data):
             queue.appendleft((to, data[written:]))
 
-    def _lose(self, to: To, data: bytes) -> None:
+    def _lose(self, to: To, data: bytes, error: OSError) -> None:
         self._lost.add(to)
         self._unwritten -= len(data)
         for name, queue in self._queues.items():
             kept = deque(entry for entry in queue if entry[0] != to)
             self._unwritten -= sum(len(text) for _, text in queue) - sum(len(text) for _, text in kept)
             self._queues[name] = kept
+        if to == "out" and error.errno not in _GONE:
+            self._queue("err", f"haltline: stdout cannot be written: {error.strerror}\n")

@@ -46,7 +46,7 @@ class TextView:
         self._colour = colour
         self._message_has_deltas = False
         self._text_shown = False
-        self._held = ""
+        self._held: str = ""
         self._calls: dict[CallId, str] = {}
         self._running: dict[CallId, _Waiting] = {}
         self._waiting: _Waiting | None = None

@@ -76,6 +76,16 @@ def test_a_reader_that_has_gone_is_noticed_and_nothing_more_is_kept_for_it(pipes
     assert (outlet.reader_lost, outlet.full, outlet.waiting) == (True, False, (pipes.err_w,))
 
 
+def test_a_disk_that_is_full_is_said(pipes: Pipes) -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    outlet = Outlet(out_fd=full, err_fd=pipes.err_w, same_screen=False)
+    outlet.put([Piece("out", "text")])
+    write_all(outlet)
+    os.close(full)
+    assert outlet.reader_lost
+    assert os.read(pipes.err_r, 100) == b"haltline: stdout cannot be written: No space left on device\n"
+
+
 def test_a_line_does_not_land_behind_unfinished_text_on_the_same_screen(pipes: Pipes) -> None:
     outlet = pipes.outlet(same_screen=True)
     outlet.put([Piece("out", "text"), Piece("err", "note\n"), Piece("out", "more\n"), Piece("err", "note\n")])

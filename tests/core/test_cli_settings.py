@@ -45,11 +45,11 @@ def decided(
 def parsed(*arguments: str) -> SessionOptions:
     """What the command line's own parser makes of `arguments`."""
     seen: list[SessionOptions] = []
-    command = click.Command(
-        "run",
-        params=options.session_params(),
-        callback=lambda **given: seen.append(msgspec.convert(given, SessionOptions)),
-    )
+
+    def callback(**given: object) -> None:
+        seen.append(msgspec.convert(given, SessionOptions))
+
+    command = click.Command("run", params=options.session_params(), callback=callback)
     command.main(args=list(arguments), prog_name="run", standalone_mode=False)
     return seen[0]
 

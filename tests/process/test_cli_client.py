@@ -217,10 +217,10 @@ def test_a_question_is_answered_with_a_line(stage: Stage) -> None:
     stage.type("n use the other file\n")
     answer = Answer(session_id=SESSION, call_id=CallId("c1"), answer="no", words="use the other file")
     assert stage.hear(Answer) == answer
-    assert stage.err.count(b"[y] yes") == 2
     stage.show(OK)
     closed(stage)
     assert acting.result() == 0
+    assert stage.err.count(b"[y] yes") == 2
 
 
 def test_a_question_does_not_keep_a_cancel_from_working(stage: Stage) -> None:
@@ -280,7 +280,11 @@ def test_a_signal_at_the_prompt_ends_the_wait_and_the_session_goes_on(stage: Sta
     assert client.read_line(prompt="> ") == "two"
 
 
-@pytest.mark.parametrize("ends", [Stage.supervisor_dies, lambda stage: stage.say(SessionClosed(session_id=SESSION))])
+def session_closes(stage: Stage) -> None:
+    stage.say(SessionClosed(session_id=SESSION))
+
+
+@pytest.mark.parametrize("ends", [Stage.supervisor_dies, session_closes])
 def test_the_prompt_does_not_wait_for_a_session_that_is_over(stage: Stage, ends: Callable[[Stage], None]) -> None:
     client = stage.client(plain())
     opened(stage, client).result()

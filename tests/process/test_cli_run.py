@@ -137,6 +137,20 @@ def test_a_reader_that_leaves_ends_the_run_without_a_traceback() -> None:
         assert process.stderr.read().startswith("cancelled in ")
 
 
+def test_an_answer_that_could_not_be_written_is_no_success() -> None:
+    with open("/dev/full", "wb") as full:
+        ended = subprocess.run(
+            [*COMMAND, "run", "-m", "demo", "-o", "json", "x"],
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=WITHIN_S,
+            check=False,
+        )
+    assert (ended.returncode, ended.stderr) == (130, "haltline: stdout cannot be written: No space left on device\n")
+
+
 def test_chat_takes_one_prompt_per_line_of_a_pipe() -> None:
     ended = run("chat", "-m", "demo", "--json", stdin=b"one\n\ntwo")
     prompts = [(event["run"], event["text"]) for event in ended.of("message") if event["role"] == "user"]

@@ -9,7 +9,7 @@ import select
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -171,7 +171,7 @@ class Acting(threading.Thread):
 
 
 @contextmanager
-def staged(folder: Path) -> Iterator[Stage]:
+def staged(folder: Path) -> Generator[Stage]:
     stage = Stage(folder)
     try:
         yield stage
