@@ -78,6 +78,7 @@ class Client:
 
     def __init__(self, owned: Owned, *, command: str, view: View, outlet: Outlet, stdin_fd: int = 0) -> None:
         self._owned = owned
+        owned.in_use = True
         self._command = command
         self._view = view
         self._outlet = outlet

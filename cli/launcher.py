@@ -6,6 +6,8 @@
 3. Dispositions and the blocked mask are set explicitly: a background shell starts its children with SIGINT
    ignored, and some parents block signals (F2).
 4. The guard is forked before anything else is imported (supervisor/chain.py).
+5. A command that was started without one of its standard streams gets an empty one: no pipe of ours may take its
+   number.
 """
 
 from __future__ import annotations
@@ -20,25 +22,34 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import NoReturn
 
-    from haltline.protocol.endpoints import Places
     from haltline.supervisor.chain import Chain
 
 OWNING = frozenset({"run", "chat"})
 """Commands that run a supervisor of their own."""
+
+GUARD_S = 5.0
+"""How long an early end waits for the guard, which needs some 10 ms."""
 
 _WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH)
 
 
 def main() -> NoReturn:
     """Entry point of the `haltline` command."""
+    _open_missing_streams()
     signals_fd = _catch_signals()
     argv = sys.argv[1:]
     code = 1
     try:
         code = _command(argv, signals_fd)
     finally:
-        sys.stdout.flush()
         os._exit(code)  # a context, a thread or an exit hook must not hold the end up
+
+
+def _open_missing_streams() -> None:
+    """Rule 5."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
 
 
 def _catch_signals() -> int:
@@ -79,6 +90,8 @@ def _command(argv: Sequence[str], signals_fd: int) -> int:
     owned = Owned(chain=chain, guard_pid=guard_pid, signals_fd=signals_fd)
     code = cli(owned, list(argv))
     owned.leave()
+    if not owned.in_use:  # nobody has waited yet: a bad option, or a signal before anything began
+        owned.wait_for_guard(GUARD_S)
     return code
 
 
@@ -91,8 +104,7 @@ def _start_chain() -> tuple[Chain, int]:
     name = os.urandom(4).hex()
     folder = f"{places.runtime}/{name}"
     Endpoints(folder)  # refuses a folder whose socket paths would not fit
-    _private_folder(places)
-    os.mkdir(folder, 0o700)
+    _make_private(places.runtime, folder)
     chain = chains.Chain(folder, log_kept=f"{places.logs}/{name}.log")
 
     def guard() -> None:
@@ -113,18 +125,20 @@ def _supervisor(chain: Chain) -> None:
     run(chain, roles_module="haltline.cli.roles")
 
 
-def _private_folder(places: Places) -> None:
+def _make_private(runtime: str, folder: str) -> None:
     from haltline.protocol.errors import ConfigurationProblem
 
     try:
-        os.makedirs(places.runtime, mode=0o700, exist_ok=True)
-        facts = os.stat(places.runtime)
+        os.makedirs(runtime, mode=0o700, exist_ok=True)
+        facts = os.stat(runtime)
+        if facts.st_uid == os.getuid() and not facts.st_mode & 0o077:
+            os.mkdir(folder, 0o700)
+            return
     except OSError as error:
         raise ConfigurationProblem(
-            f"no folder for sockets at {places.runtime}: {error.strerror}; set HALTLINE_HOME to a writable folder"
+            f"no folder for sockets at {runtime}: {error.strerror}; set HALTLINE_HOME to a writable folder"
         ) from error
-    if facts.st_uid != os.getuid() or facts.st_mode & 0o077:
-        raise ConfigurationProblem(
-            f"{places.runtime} belongs to somebody else or is open to others; "
-            "its owner must be you and its mode 0700, or set HALTLINE_HOME to another folder"
-        )
+    raise ConfigurationProblem(
+        f"{runtime} belongs to somebody else or is open to others; "
+        "its owner must be you and its mode 0700, or set HALTLINE_HOME to another folder"
+    )

@@ -23,6 +23,8 @@ class Owned:
         """`ready`, or `failed: WORDS`, and a line end, once the supervisor's sockets are bound, or cannot be."""
         self.signals_fd = signals_fd
         """One byte per signal: its number."""
+        self.in_use = False
+        """True once a client talks to the supervisor: from then on the client waits for the guard, or must not."""
         self._chain = chain
         self._guard_pid = guard_pid
         self.guard_fd = os.pidfd_open(guard_pid)  # our child and not reaped: the number is still its own
@@ -31,7 +33,10 @@ class Owned:
         """True: the guard is gone, so nothing that this command started is left."""
         poll = select.poll()
         poll.register(self.guard_fd, select.POLLIN)
-        return bool(poll.poll(timeout_s * 1000))
+        gone = bool(poll.poll(timeout_s * 1000))
+        if gone:
+            os.waitpid(self._guard_pid, os.WNOHANG)
+        return gone
 
     def last_words(self) -> str:
         """Where the guard puts what the supervisor said before it died; "" if it said nothing."""
@@ -42,11 +47,11 @@ class Owned:
         return f"; its last words are in {self._chain.log_kept}" if said else ""
 
     def leave(self) -> None:
-        """Say goodbye: the terminal is in order, the guard need not restore it. A guard that has gone is reaped."""
+        """Say goodbye: the terminal is in order, the guard need not restore it."""
         try:
             os.write(self._chain.bye_w, b"\n")
-        except BrokenPipeError:
-            os.waitpid(self._guard_pid, os.WNOHANG)
+        except BrokenPipeError:  # the guard has gone first
+            self.wait_for_guard(0.0)
 
 
 def numbers(signals_fd: int) -> tuple[int, ...]:

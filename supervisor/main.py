@@ -22,7 +22,6 @@ def run(chain: Chain, roles_module: str) -> None:
         signal.signal(number, signal.SIG_IGN)
     linux.become_subreaper()
     linux.set_process_name("haltline-superv")
-    os.close(chain.bye_r)
     let_go_of_streams(chain.log)
     _import_base()
     supervisor_pidfd = os.pidfd_open(os.getpid())
@@ -46,6 +45,7 @@ def _zygote(
     """Body of the zygote process. It lets go of `ready_w` at once: its end is how a client learns of our death."""
     os.close(chain.ready_w)
     os.close(chain.client_pidfd)
+    os.close(chain.bye_r)
     ours.close()
     from haltline.supervisor import zygote
 
@@ -54,10 +54,17 @@ def _zygote(
 
 
 async def _serve(chain: Chain, zygote_pid: int, requests: socket.socket, supervisor_pidfd: int) -> None:
+    import zmq
+
     from haltline.supervisor.runtime import Supervisor
 
     asyncio.get_running_loop().set_exception_handler(_crash)
-    await Supervisor(chain, zygote_pid, requests, supervisor_pidfd).run()
+    try:
+        supervisor = Supervisor(chain, zygote_pid, requests, supervisor_pidfd)
+    except (OSError, zmq.ZMQError) as error:
+        os.write(chain.ready_w, f"failed: cannot open sockets in {chain.folder}: {error.strerror or error}\n".encode())
+        raise
+    await supervisor.run()
 
 
 def _crash(_loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:

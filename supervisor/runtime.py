@@ -91,7 +91,8 @@ class Supervisor:
 
     async def run(self) -> None:
         """Serve until the end of rule 2; returns with nothing left below but the zygote on its way out."""
-        self._loop.add_reader(self._chain.client_pidfd, self._client_lost)
+        for fd in (self._chain.client_pidfd, self._chain.bye_r):  # the byte itself is for the guard
+            self._loop.add_reader(fd, self._client_left)
         self._loop.call_later(LOOK_S, self._look)
         os.write(self._chain.ready_w, b"ready\n")
         await self._ended.wait()
@@ -258,9 +259,10 @@ class Supervisor:
                 host.feed(Suspended(gap_s=gap_s))
         self._loop.call_later(LOOK_S, self._look)
 
-    def _client_lost(self) -> None:
+    def _client_left(self) -> None:
         """Rule 2. In good order the sessions are closed already."""
-        self._loop.remove_reader(self._chain.client_pidfd)
+        for fd in (self._chain.client_pidfd, self._chain.bye_r):
+            self._loop.remove_reader(fd)
         for host in list(self._hosts.values()):
             host.close(CancelAsked(by="lost_client"))
         if not self._hosts:
