@@ -114,6 +114,7 @@ class Running:
         ready = self._selector.select(max(0.0, left))
         if not ready:
             self.process.kill()
+            self.process.communicate()
             raise AssertionError(
                 f"nothing happened in time; last events {self.events[-3:]}; stderr: {self._stderr.decode()}"
             )
@@ -133,6 +134,12 @@ class Running:
         self.events += [json.loads(line) for line in lines if line.startswith(b"{")]
 
 
-def run(*arguments: str, cwd: Path | None = None, stdin: bytes = b"", extra: Mapping[str, str] | None = None) -> Ended:
+def run(
+    *arguments: str,
+    cwd: Path | None = None,
+    stdin: bytes = b"",
+    extra: Mapping[str, str] | None = None,
+    within_s: float = WITHIN_S,
+) -> Ended:
     """Start a command and wait for its end."""
-    return Running(arguments, cwd=cwd, stdin=stdin, extra=extra).end()
+    return Running(arguments, cwd=cwd, stdin=stdin, extra=extra).end(within_s)
