@@ -21,7 +21,8 @@ Purpose = Literal["suite", "trial"]
 
 HANG_LIMIT_S = 8
 """Of a run that is known to hang. Only to see where."""
-TRIAL_LEAST_CPU_S = 2
+TRIAL_LEAST_CPU_S: dict[Framework, int] = {"unittest": 1, "pytest": 3}
+"""Five times and more what the framework's own start takes."""
 TRIAL_FACTOR = 10
 """A trial may use this many times the seconds that the whole suite took, and TRIAL_LEAST_CPU_S at least. Many a wrong
 change makes an endless loop; counted in processor time, its end does not depend on what else the machine does."""
@@ -82,7 +83,7 @@ def trial(framework: Framework, place: Layout, test: str | None, about: str, sui
     if test is not None:
         selection = shlex.quote(test) if framework == "pytest" and "::" in test else f"-k {shlex.quote(test)}"
         text = f"{_run(framework, place, selection=selection)} && {text}"
-    limit = max(TRIAL_LEAST_CPU_S, int(TRIAL_FACTOR * (suite_seconds or 0)))
+    limit = max(TRIAL_LEAST_CPU_S[framework], int(TRIAL_FACTOR * (suite_seconds or 0)))
     return Command(text=f"ulimit -t {limit}; {text}  # trial with {framework}: {about}")
 
 

@@ -90,8 +90,8 @@ def _unittest_failures(output: str) -> tuple[Failure, ...]:
 
 def _pytest_failures(output: str) -> tuple[Failure, ...]:
     heads = list(_PYTEST_HEAD.finditer(output))
-    ends = [head.start() for head in heads[1:]] + [len(output)]
-    blocks = {head["name"]: output[head.end() : end] for head, end in zip(heads, ends, strict=True)}
+    ends = [*(head.start() for head in heads[1:]), len(output)]
+    blocks = {head["name"]: output[head.end() : end] for head, end in zip(heads, ends, strict=False)}
     found = []
     for failed in _PYTEST_FAILED.finditer(output):
         test = failed["id"]

@@ -4,8 +4,11 @@ Plays the harness for tests of `repair`, with the tools' real effects in a folde
 worker. Knows nothing of how the model decides.
 """
 
+import contextlib
 import json
+import os
 import re
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -17,13 +20,13 @@ from haltline.gateway.repair import respond
 from haltline.gateway.steps import Piece, ToolCall
 
 TOOLS = ("shell", "read_file", "write_file", "edit_file", "glob", "search")
-TOOL_LIMIT_S = 10.0
-"""The default limit of a shell call here; short, as a test with an endless loop waits for it."""
+TOOL_LIMIT_S = 20.0
+"""The default limit of a shell call; far above what any honest run here takes."""
 
 
 class Arguments(msgspec.Struct):
     command: str = ""
-    timeout_s: float = TOOL_LIMIT_S
+    timeout_s: float | None = None
     path: str = "."
     pattern: str = ""
     glob: str = "**/*"
@@ -69,8 +72,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 class Tools:
     """The six tools, in a folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, limit_s: float) -> None:
         self.folder = folder
+        self._limit_s = limit_s
         self.contents: list[tuple[str, str]] = []
 
     def run(self, call: Call) -> str:
@@ -93,20 +97,25 @@ class Tools:
         return path.relative_to(self.folder).as_posix()
 
     def _shell(self, arguments: Arguments) -> str:
+        """In a session of its own, which ends with the call: an endless loop must not outlive it."""
+        limit = arguments.timeout_s or self._limit_s
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", arguments.command],
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         try:
-            ended = subprocess.run(
-                ["/bin/sh", "-c", arguments.command],
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                timeout=arguments.timeout_s,
-                check=False,
-            )
+            output, _ = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired as expired:
-            output = (expired.output or b"").decode(errors="replace")
-            return f"{output}\n[timed out after {arguments.timeout_s:g} s; nothing more was run]"
-        return f"{ended.stdout.decode(errors='replace')}\n[exit code {ended.returncode}]"
+            return f"{(expired.output or b'').decode(errors='replace')}\n[timed out after {limit:g} s]"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+        return f"{output.decode(errors='replace')}\n[exit code {process.returncode}]"
 
     def _read(self, arguments: Arguments) -> str:
         try:
@@ -145,7 +154,8 @@ class Tools:
 def in_process(messages: tuple[Message, ...]) -> Said:
     """The model `repair` without a server in between. It is given the messages and nothing else."""
     request = Request(model="repair", stream=True, include_usage=False, messages=messages, tools=TOOLS, body_bytes=0)
-    text, calls = "", []
+    text = ""
+    calls: list[Call] = []
     for step in respond(request):
         match step:
             case Piece():
@@ -164,10 +174,11 @@ def drive(
     model: Model = in_process,
     prompt: str = "A test fails. Mend it.",
     most_turns: int = 100,
+    limit_s: float = TOOL_LIMIT_S,
     answer: Callable[[Tools, Call], str] = Tools.run,
 ) -> Outcome:
     """Work on a prompt until the model stops asking for tools. `answer` stands between a call and its effect."""
-    tools = Tools(folder)
+    tools = Tools(folder, limit_s)
     messages: tuple[Message, ...] = (Message(role="user", text=prompt),)
     for turn in range(1, most_turns + 1):
         said = model(messages)

@@ -1,0 +1,320 @@
+"""The scripted gateway's scenarios as a client meets them: bytes, errors, and how a response ends (D1, D2).
+
+One server for all tests; each test has a session of its own.
+"""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from support import scripted_gateway
+from support.scripted_gateway import Gateway, events, request
+
+from haltline.gateway.scenarios import FLOOD_PIECES, OK_PIECES, SCENARIOS
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    with scripted_gateway.running(tmp_path_factory.mktemp("gateway")) as started:
+        yield started
+
+
+@pytest.fixture
+def client() -> Iterator[httpx.Client]:
+    with httpx.Client(timeout=20.0, trust_env=False) as opened:
+        yield opened
+
+
+def ask(
+    client: httpx.Client, gateway: Gateway, model: str, session: str, *, stream: bool = True, usage: bool = False
+) -> httpx.Response:
+    return client.post(
+        gateway.chat_url,
+        json=request(model, stream=stream, usage=usage),
+        headers={"x-session-id": session, "authorization": "Bearer a-secret"},
+    )
+
+
+def text_of(body: str) -> str:
+    """All visible text of a stream."""
+    found = ""
+    for event in events(body):
+        if isinstance(event, dict):
+            for choice in event.get("choices", ()):
+                found += choice["delta"].get("content") or ""
+    return found
+
+
+def finish_of(body: str) -> list[str]:
+    return [
+        choice["finish_reason"]
+        for event in events(body)
+        if isinstance(event, dict)
+        for choice in event.get("choices", ())
+        if choice["finish_reason"]
+    ]
+
+
+def calls_of(body: str) -> list[tuple[str, str]]:
+    """Name and raw arguments of each call of a stream."""
+    found: dict[int, tuple[str, str]] = {}
+    for event in events(body):
+        if not isinstance(event, dict):
+            continue
+        for choice in event.get("choices", ()):
+            for piece in choice["delta"].get("tool_calls", ()):
+                name, arguments = found.get(piece["index"], ("", ""))
+                function = piece["function"]
+                found[piece["index"]] = (name + function.get("name", ""), arguments + function["arguments"])
+    return [found[index] for index in sorted(found)]
+
+
+def read_until_it_ends(client: httpx.Client, gateway: Gateway, model: str, session: str) -> tuple[str, str | None]:
+    """The text of a stream, and the exception by which it ended, if any."""
+    body = b""
+    try:
+        with client.stream(
+            "POST", gateway.chat_url, json=request(model), headers={"x-session-id": session}
+        ) as response:
+            for data in response.iter_raw():
+                body += data
+    except httpx.HTTPError as error:
+        return text_of(body.decode()), type(error).__name__
+    return text_of(body.decode()), None
+
+
+def test_ok_streams_ten_pieces_usage_and_the_end_signal(client: httpx.Client, gateway: Gateway) -> None:
+    answer = ask(client, gateway, "ok", "ok-stream", usage=True)
+
+    found = events(answer.text)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert text_of(answer.text) == "".join(OK_PIECES)
+    assert finish_of(answer.text) == ["stop"]
+    assert isinstance(found[-2], dict)
+    assert found[-2]["choices"] == []
+    assert set(found[-2]["usage"]) >= {"prompt_tokens", "completion_tokens", "total_tokens"}
+    assert found[-1] == "[DONE]"
+
+
+def test_usage_is_not_sent_unasked(client: httpx.Client, gateway: Gateway) -> None:
+    answer = ask(client, gateway, "ok", "ok-no-usage")
+    assert not [event for event in events(answer.text) if isinstance(event, dict) and "usage" in event]
+
+
+def test_a_response_that_is_not_streamed_is_one_completion(client: httpx.Client, gateway: Gateway) -> None:
+    answer = ask(client, gateway, "ok", "ok-whole", stream=False).json()
+    assert (answer["object"], answer["choices"][0]["message"]["content"]) == ("chat.completion", "".join(OK_PIECES))
+    assert answer["usage"]["total_tokens"] == answer["usage"]["prompt_tokens"] + answer["usage"]["completion_tokens"]
+
+
+def test_a_call_that_is_not_streamed_is_in_the_message(client: httpx.Client, gateway: Gateway) -> None:
+    choice = ask(client, gateway, "loop", "loop-whole", stream=False).json()["choices"][0]
+    function = choice["message"]["tool_calls"][0]["function"]
+    assert (choice["finish_reason"], function["name"]) == ("tool_calls", "shell")
+    assert json.loads(function["arguments"]) == {"command": "echo the same"}
+
+
+@pytest.mark.parametrize("model", ["demo/ok", "openai/ok", "demo"])
+def test_a_scenario_may_have_a_provider_in_front(client: httpx.Client, gateway: Gateway, model: str) -> None:
+    assert text_of(ask(client, gateway, model, f"prefix-{model}").text) == "".join(OK_PIECES)
+
+
+@pytest.mark.parametrize(
+    ("model", "statuses"),
+    [
+        ("unauthorized", [401, 401, 401]),
+        ("quota", [429, 429, 429]),
+        ("rate_limit", [429, 200, 200]),
+        ("rate_limit_long", [429, 429, 429]),
+        ("server_error", [500, 500, 200]),
+        ("overloaded", [529, 529, 200]),
+        ("overflow", [400, 400, 400]),
+    ],
+)
+def test_statuses_by_request(client: httpx.Client, gateway: Gateway, model: str, statuses: list[int]) -> None:
+    answers = [ask(client, gateway, model, f"statuses-{model}") for _ in statuses]
+    assert [answer.status_code for answer in answers] == statuses
+    for answer in answers:
+        if answer.status_code == 200:
+            assert text_of(answer.text) == "".join(OK_PIECES)
+        else:
+            assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+
+
+@pytest.mark.parametrize(("model", "wait"), [("rate_limit", "1"), ("rate_limit_long", "600"), ("quota", None)])
+def test_a_429_says_how_long_to_wait(client: httpx.Client, gateway: Gateway, model: str, wait: str | None) -> None:
+    assert ask(client, gateway, model, f"wait-{model}").headers.get("retry-after") == wait
+
+
+def test_codes_tell_the_errors_apart(client: httpx.Client, gateway: Gateway) -> None:
+    models = ("unauthorized", "quota", "rate_limit", "overflow")
+    codes = [ask(client, gateway, model, f"codes-{model}").json()["error"]["code"] for model in models]
+    assert codes == ["invalid_api_key", "insufficient_quota", "rate_limit_exceeded", "context_length_exceeded"]
+
+
+@pytest.mark.parametrize(
+    ("model", "text", "exception"),
+    [
+        ("truncated", "".join(OK_PIECES[:5]), "RemoteProtocolError"),
+        ("truncated_clean", "".join(OK_PIECES[:5]), None),
+        ("truncated_early", "", "RemoteProtocolError"),
+    ],
+)
+def test_a_truncated_stream_has_no_end_signal_and_then_succeeds(
+    client: httpx.Client, gateway: Gateway, model: str, text: str, exception: str | None
+) -> None:
+    """D2: what the HTTP layer thinks of it differs."""
+    assert read_until_it_ends(client, gateway, model, f"cut-{model}") == (text, exception)
+    assert read_until_it_ends(client, gateway, model, f"cut-{model}") == ("".join(OK_PIECES), None)
+
+
+def test_a_reset_stream_breaks_and_then_succeeds(client: httpx.Client, gateway: Gateway) -> None:
+    """A reset may overtake pieces that were sent before it."""
+    text, exception = read_until_it_ends(client, gateway, "reset", "reset")
+    assert "".join(OK_PIECES[:5]).startswith(text)
+    assert exception in ("ReadError", "RemoteProtocolError")
+    assert read_until_it_ends(client, gateway, "reset", "reset") == ("".join(OK_PIECES), None)
+
+
+def test_a_response_can_be_cut_at_any_byte(gateway: Gateway) -> None:
+    """A cut inside the status line, the head, a chunk's size and a chunk; the bytes before it are all there."""
+    for cut in (1, 9, 40, 170, 200, 333, 700):
+        raw = raw_answer(gateway, f"ok@{cut}", f"cut-at-{cut}")
+        assert len(raw) == cut
+        assert b"HTTP/1.1 200 OK\r\n".startswith(raw[:17])
+
+
+def raw_answer(gateway: Gateway, model: str, session: str) -> bytes:
+    """Every byte of a response."""
+    body = json.dumps(request(model)).encode()
+    head = (
+        f"POST /v1/chat/completions HTTP/1.1\r\nhost: gateway\r\nx-session-id: {session}\r\n"
+        f"content-length: {len(body)}\r\n\r\n"
+    )
+    port = int(gateway.url.removesuffix("/v1").rpartition(":")[2])
+    received = b""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(head.encode() + body)
+        while data := connection.recv(65536):
+            received += data
+    return received
+
+
+def test_an_error_event_follows_five_pieces(client: httpx.Client, gateway: Gateway) -> None:
+    found = ask(client, gateway, "error_event", "error-event").text
+    last = events(found)[-1]
+    assert text_of(found) == "".join(OK_PIECES[:5])
+    assert isinstance(last, dict)
+    assert last["error"]["type"] == "overloaded_error"
+
+
+def test_a_text_cut_by_the_output_limit_goes_on_where_it_stopped(client: httpx.Client, gateway: Gateway) -> None:
+    first, second = (ask(client, gateway, "length", "length").text for _ in range(2))
+    assert (finish_of(first), finish_of(second)) == (["length"], ["stop"])
+    assert text_of(first) + text_of(second) == "".join(OK_PIECES)
+
+
+def test_a_call_cut_by_the_output_limit_is_not_json(client: httpx.Client, gateway: Gateway) -> None:
+    first, second = (ask(client, gateway, "length_toolcall", "length-call").text for _ in range(2))
+    ((name, arguments),) = calls_of(first)
+    assert (name, finish_of(first), finish_of(second)) == ("write_file", ["length"], ["stop"])
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(arguments)
+
+
+def test_bad_arguments_are_never_json_and_never_the_same(client: httpx.Client, gateway: Gateway) -> None:
+    found = [calls_of(ask(client, gateway, "bad_args", "bad-args").text)[0][1] for _ in range(4)]
+    assert len(set(found)) == 4
+    for arguments in found:
+        with pytest.raises(json.JSONDecodeError):
+            json.loads(arguments)
+
+
+def test_empty_and_refusal_end_well_without_text(client: httpx.Client, gateway: Gateway) -> None:
+    empty = ask(client, gateway, "empty", "empty").text
+    refused = ask(client, gateway, "refusal", "refusal").text
+    assert (text_of(empty), finish_of(empty), "refusal" in empty) == ("", ["stop"], False)
+    assert (text_of(refused), "help with that." in refused) == ("", True)
+
+
+def test_a_flood_arrives_whole_and_in_order(client: httpx.Client, gateway: Gateway) -> None:
+    assert text_of(ask(client, gateway, "flood", "flood").text) == "".join(
+        f"{number} " for number in range(1, FLOOD_PIECES + 1)
+    )
+
+
+def test_overflow_once_is_over_when_the_request_is_smaller(client: httpx.Client, gateway: Gateway) -> None:
+    sizes = (2_000, 2_000, 100)
+    answers = [
+        client.post(
+            gateway.chat_url,
+            json=request("overflow_once", text="x" * size),
+            headers={"x-session-id": "overflow-once"},
+        ).status_code
+        for size in sizes
+    ]
+    assert answers == [400, 400, 200]
+
+
+@pytest.mark.parametrize("model", ["hang_first", "hang_mid", "keepalive", "slow"])
+def test_an_endless_scenario_has_sent_its_head(client: httpx.Client, gateway: Gateway, model: str) -> None:
+    with client.stream(
+        "POST", gateway.chat_url, json=request(model), headers={"x-session-id": f"endless-{model}"}
+    ) as response:
+        assert response.status_code == 200
+        received = response.iter_raw()
+        if model == "hang_mid":
+            body = ""
+            while text_of(body) != "".join(OK_PIECES[:3]):
+                body += next(received).decode()
+        elif model == "keepalive":
+            assert next(received) == b": keepalive\n\n"
+        elif model == "slow":
+            next(received)
+    gateway.wait_for("disconnect", session=f"endless-{model}")
+
+
+def test_an_unknown_scenario_is_answered_with_those_that_exist(client: httpx.Client, gateway: Gateway) -> None:
+    answer = ask(client, gateway, "no-such-model", "unknown")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
+    for name in SCENARIOS:
+        assert name in answer.json()["error"]["message"]
+
+
+def test_a_body_that_is_no_request_is_refused(client: httpx.Client, gateway: Gateway) -> None:
+    answer = client.post(gateway.chat_url, content=b'{"model": "ok"}')
+    assert (answer.status_code, "messages" in answer.json()["error"]["message"]) == (400, True)
+
+
+def test_models_lists_the_scenarios(client: httpx.Client, gateway: Gateway) -> None:
+    found = client.get(f"{gateway.url}/models").json()
+    assert [model["id"] for model in found["data"]] == list(SCENARIOS)
+
+
+def test_the_server_scenario_serves_models_that_name_none(tmp_path: Path, client: httpx.Client) -> None:
+    with scripted_gateway.running(tmp_path, scenario="unauthorized") as started:
+        assert ask(client, started, "gpt-anything", "default").status_code == 401
+        assert ask(client, started, "ok", "named").status_code == 200
+
+
+def test_a_gateway_that_cannot_start_says_so_in_one_line() -> None:
+    command = [sys.executable, "-I", "-m", "haltline.gateway", "--scenario", "no-such"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
+    assert "no-such" in ended.stderr
+
+
+def test_an_interrupt_ends_it_cleanly_with_streams_open(tmp_path: Path, client: httpx.Client) -> None:
+    with (
+        scripted_gateway.running(tmp_path) as started,
+        client.stream("POST", started.chat_url, json=request("hang_first"), headers={"x-session-id": "s"}),
+    ):
+        started.process.send_signal(signal.SIGINT)
+        assert started.process.wait(20) == 0
+        assert started.wait_for("disconnect", session="s").reason == "gateway stopped"
