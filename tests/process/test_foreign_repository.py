@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from haltline.gateway.mutations import break_line
 from support import real_inputs
 from support.command import Ended, run
+
+from haltline.gateway.mutations import break_line
 
 SEEDS = range(10)
 MODULE = "inflection/__init__.py"
@@ -23,7 +24,9 @@ TOOLS = os.path.dirname(sys.executable)
 
 def suite_is_green(folder: Path) -> bool:
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "test_inflection.py"]
-    return subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode == 0
+    return (
+        subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode == 0
+    )
 
 
 def broken(folder: Path, seed: int) -> str:
