@@ -208,11 +208,11 @@ def _make(recipe: Recipe, lock: int) -> None:
     say(f"installing {', '.join(names)}")
     _pip(VENV, ["install", *recipe.requirements], lock)
     _make_importable()
+    _write_stamp(read_recipe("runtime"))
     if recipe.level == "dev":
         _fetch_mock(lock)
         _fetch_specimen(lock)
-    for level in LEVELS[: LEVELS.index(recipe.level) + 1]:
-        _write_stamp(recipe if level == recipe.level else read_recipe(level))
+        _write_stamp(recipe)
     say("done")
 
 
@@ -303,7 +303,9 @@ def _fetch_specimen(lock: int) -> None:
     _pip(VENV, ["download", *options, f"{SPECIMEN}=={version}"], lock)
     (archive,) = unfinished.glob("*.tar.gz")
     with tarfile.open(archive) as tar:
-        tar.extractall(unfinished, filter="data")
+        # The argument of extractall is newer than Python 3.11.0; this attribute is ignored where it is not known.
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)
+        tar.extractall(unfinished)
     (unfinished / folder.name).rename(folder)
     shutil.rmtree(unfinished)
 
