@@ -211,11 +211,8 @@ def _read(path: str) -> bytes:
     except OSError:
         return b""
     try:
-        data = os.read(descriptor, 65536)
-        if len(data) < 4096:  # a page: shorter answers are whole
-            return data
-        parts = [data]
-        while data := os.read(descriptor, 65536):
+        parts: list[bytes] = []
+        while data := os.read(descriptor, 65_536):  # lists come page by page, and a page is rarely full
             parts.append(data)
         return b"".join(parts)
     except OSError:

@@ -315,6 +315,22 @@ def test_children_of_every_thread_are_seen() -> None:
     assert seen
 
 
+def test_a_list_of_children_longer_than_a_page_is_read_whole() -> None:
+    """The kernel hands out such lists in pages of 4,096 bytes, none of them quite full."""
+    swept = sweeping(
+        """
+        start("i=0; while [ $i -lt 1200 ]; do sleep 25 & i=$((i+1)); done; echo >$READY; wait")
+        os.read(told, 1)
+        seen = len(trees.descendants(os.getpid()))
+        assert seen == 1201, seen
+        reaped, before = [], time.monotonic()
+        result = trees.sweep(os.getpid(), grace_s=2.0)
+        """
+        + textwrap.indent(REPORT, " " * 8)
+    )
+    assert (swept.survivors, swept.killed) == ([], 1201)
+
+
 def test_nothing_is_alive_below_a_process_without_children() -> None:
     with subprocess.Popen(["sleep", "25"]) as child:
         below = processes.children(child.pid)
