@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import time
 from collections.abc import Iterator
@@ -20,11 +21,29 @@ NEVER_ENDS = "(a+)+$"
 """A regular expression that needs 2^n steps on n letters a and a b."""
 
 
-@pytest.fixture
-def worker(tmp_path: Path) -> Iterator[ToolWorker]:
-    with ToolWorker(tmp_path) as made:
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolWorker]:
+    with ToolWorker(tmp_path_factory.mktemp("room")) as made:
         yield made
     assert made.errors == ""
+
+
+@pytest.fixture
+def worker(shared: ToolWorker) -> Iterator[ToolWorker]:
+    """The worker of all tests here, in an empty workspace."""
+    yield shared
+    assert shared.alive() == []
+    for entry in shared.workspace.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
+@pytest.fixture
+def room(worker: ToolWorker) -> Path:
+    """The worker's workspace."""
+    return worker.workspace
 
 
 def said(outcome: Outcome) -> tuple[CallStatus, Changed, str]:
@@ -34,14 +53,14 @@ def said(outcome: Outcome) -> tuple[CallStatus, Changed, str]:
 # read_file
 
 
-def test_lines_are_numbered(worker: ToolWorker, tmp_path: Path) -> None:
-    (tmp_path / "f").write_bytes(b"one\r\ntwo\n\nfour")
+def test_lines_are_numbered(worker: ToolWorker, room: Path) -> None:
+    (room / "f").write_bytes(b"one\r\ntwo\n\nfour")
     outcome = worker.run("read_file", path="f")
     assert said(outcome) == ("done", "nothing", "     1\tone\n     2\ttwo\n     3\t\n     4\tfour")
 
 
-def test_the_rest_of_a_long_file_is_named(worker: ToolWorker, tmp_path: Path) -> None:
-    (tmp_path / "f").write_text("".join(f"{n}\n" for n in range(1, 101)))
+def test_the_rest_of_a_long_file_is_named(worker: ToolWorker, room: Path) -> None:
+    (room / "f").write_text("".join(f"{n}\n" for n in range(1, 101)))
     outcome = worker.run("read_file", path="f", offset=10, limit=2)
     assert outcome.text == "    10\t10\n    11\t11\n[lines 10 to 11; more follow, go on with offset 12]"
     assert worker.run("read_file", path="f", offset=99, limit=2).text == "    99\t99\n   100\t100"
@@ -60,12 +79,12 @@ def test_what_is_read_is_bounded_in_bytes_and_in_the_length_of_a_line(tmp_path: 
     assert long.text.endswith("[lines 1 to 38; more follow, go on with offset 39]")
 
 
-def test_a_file_that_cannot_be_read_says_why(worker: ToolWorker, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_says_why(worker: ToolWorker, room: Path) -> None:
     """B1."""
-    (tmp_path / "binary").write_bytes(b"\x7fELF\0\0")
-    (tmp_path / "empty").touch()
-    (tmp_path / "short").write_text("x\n")
-    os.mkfifo(tmp_path / "fifo")
+    (room / "binary").write_bytes(b"\x7fELF\0\0")
+    (room / "empty").touch()
+    (room / "short").write_text("x\n")
+    os.mkfifo(room / "fifo")
     texts = {path: worker.run("read_file", path=path).text for path in ("none", ".", "binary", "empty", "fifo")}
     assert texts == {
         "none": "error: none could not be read: no such file or directory; nothing was changed. "
@@ -85,21 +104,21 @@ def test_a_file_that_cannot_be_read_says_why(worker: ToolWorker, tmp_path: Path)
 # write_file
 
 
-def test_a_file_is_written_with_its_folders(worker: ToolWorker, tmp_path: Path) -> None:
+def test_a_file_is_written_with_its_folders(worker: ToolWorker, room: Path) -> None:
     outcome = worker.run("write_file", path="a/b/f.txt", content="grüße\n")
     assert said(outcome) == ("done", "yes", "wrote a/b/f.txt (8 bytes)")
-    assert (tmp_path / "a/b/f.txt").read_text() == "grüße\n"
-    assert os.listdir(tmp_path / "a/b") == ["f.txt"]
+    assert (room / "a/b/f.txt").read_text() == "grüße\n"
+    assert os.listdir(room / "a/b") == ["f.txt"]
 
 
-def test_a_file_keeps_its_mode_and_a_link_stays_a_link(worker: ToolWorker, tmp_path: Path) -> None:
-    (tmp_path / "script").write_text("old")
-    (tmp_path / "script").chmod(0o751)
-    (tmp_path / "link").symlink_to("script")
+def test_a_file_keeps_its_mode_and_a_link_stays_a_link(worker: ToolWorker, room: Path) -> None:
+    (room / "script").write_text("old")
+    (room / "script").chmod(0o751)
+    (room / "link").symlink_to("script")
     assert worker.run("write_file", path="link", content="new").text == "wrote script (3 bytes)"
-    assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "script").read_text() == "new"
-    assert stat.S_IMODE((tmp_path / "script").stat().st_mode) == 0o751
+    assert (room / "link").is_symlink()
+    assert (room / "script").read_text() == "new"
+    assert stat.S_IMODE((room / "script").stat().st_mode) == 0o751
 
 
 def test_the_same_content_again_changes_nothing(worker: ToolWorker) -> None:
@@ -112,9 +131,9 @@ def test_the_same_content_again_changes_nothing(worker: ToolWorker) -> None:
     )
 
 
-def test_a_write_that_fails_leaves_everything_as_it_was(worker: ToolWorker, tmp_path: Path) -> None:
+def test_a_write_that_fails_leaves_everything_as_it_was(worker: ToolWorker, room: Path) -> None:
     """B1, J1."""
-    (tmp_path / "file").write_text("x")
+    (room / "file").write_text("x")
     outcome = worker.run("write_file", path="file/sub/f", content="y")
     assert said(outcome) == (
         "failed",
@@ -127,7 +146,7 @@ def test_a_write_that_fails_leaves_everything_as_it_was(worker: ToolWorker, tmp_
     name = "n" * 300
     outcome = worker.run("write_file", path=f"made/{name}", content="y")
     assert (outcome.status, outcome.changed) == ("failed", "nothing")
-    assert os.listdir(tmp_path) == ["file"]
+    assert os.listdir(room) == ["file"]
 
 
 def test_an_injected_fault_fails_the_first_write_and_no_other(tmp_path: Path) -> None:
@@ -147,17 +166,17 @@ def test_an_injected_fault_fails_the_first_write_and_no_other(tmp_path: Path) ->
 # edit_file
 
 
-def test_the_one_place_is_replaced_and_all_other_bytes_stay(worker: ToolWorker, tmp_path: Path) -> None:
-    (tmp_path / "f").write_bytes(b"\xff\xfe raw\nx = 1\n\xe9\n")
+def test_the_one_place_is_replaced_and_all_other_bytes_stay(worker: ToolWorker, room: Path) -> None:
+    (room / "f").write_bytes(b"\xff\xfe raw\nx = 1\n\xe9\n")
     outcome = worker.run("edit_file", path="f", old="x = 1", new="x = 2")
     assert said(outcome) == ("done", "yes", "edited f (1 place)")
-    assert (tmp_path / "f").read_bytes() == b"\xff\xfe raw\nx = 2\n\xe9\n"
+    assert (room / "f").read_bytes() == b"\xff\xfe raw\nx = 2\n\xe9\n"
 
 
-def test_an_edit_over_lines_of_a_crlf_file_keeps_its_line_ends(worker: ToolWorker, tmp_path: Path) -> None:
-    (tmp_path / "f").write_bytes(b"a\r\nb\r\nc\r\n")
+def test_an_edit_over_lines_of_a_crlf_file_keeps_its_line_ends(worker: ToolWorker, room: Path) -> None:
+    (room / "f").write_bytes(b"a\r\nb\r\nc\r\n")
     assert worker.run("edit_file", path="f", old="a\nb", new="a\nB").status == "done"
-    assert (tmp_path / "f").read_bytes() == b"a\r\nB\r\nc\r\n"
+    assert (room / "f").read_bytes() == b"a\r\nB\r\nc\r\n"
 
 
 @pytest.mark.parametrize(
@@ -206,12 +225,12 @@ def test_an_edit_over_lines_of_a_crlf_file_keeps_its_line_ends(worker: ToolWorke
     ],
 )
 def test_an_edit_that_cannot_be_made_says_what_is_near(
-    worker: ToolWorker, tmp_path: Path, old: str, new: str, text: str
+    worker: ToolWorker, room: Path, old: str, new: str, text: str
 ) -> None:
     before = b"aaa\ndef f():\n    return 1\n"
-    (tmp_path / "f").write_bytes(before)
+    (room / "f").write_bytes(before)
     assert said(worker.run("edit_file", path="f", old=old, new=new)) == ("failed", "nothing", text)
-    assert (tmp_path / "f").read_bytes() == before
+    assert (room / "f").read_bytes() == before
 
 
 # The workspace
@@ -255,13 +274,13 @@ def test_a_path_out_of_the_workspace_needs_approval(tmp_path: Path, name: str, a
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
+def project(room: Path) -> Path:
     for name in ("a.py", "src/b.py", "src/deep/c.py", "src/deep/d.txt", "src/.hidden.py", ".git/e.py"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(f"name = {name!r}\nneedle = 1\n")
-    (tmp_path / "src/loop").symlink_to("..")
-    (tmp_path / "binary").write_bytes(b"needle\0")
-    return tmp_path
+        (room / name).parent.mkdir(parents=True, exist_ok=True)
+        (room / name).write_text(f"name = {name!r}\nneedle = 1\n")
+    (room / "src/loop").symlink_to("..")
+    (room / "binary").write_bytes(b"needle\0")
+    return room
 
 
 @pytest.mark.parametrize(
@@ -314,22 +333,23 @@ def test_findings_are_bounded(tmp_path: Path) -> None:
     assert lines[-1] == f"[{len(lines) - 1} matches shown, there are more; use a narrower pattern, glob or path]"
 
 
-def test_a_search_over_many_files_holds_nobody_up(worker: ToolWorker, tmp_path: Path) -> None:
+def test_a_search_over_many_files_holds_nobody_up(worker: ToolWorker, room: Path) -> None:
     """L5: 5,000 files; the worker answers a cancel of nothing at once meanwhile."""
     for folder in range(50):
-        (tmp_path / f"d{folder}").mkdir()
+        (room / f"d{folder}").mkdir()
         for file in range(100):
-            (tmp_path / f"d{folder}/f{file}").write_text("nothing\n" * 50)
-    worker.started(worker.start("search", pattern=NEVER_ENDS))
+            (room / f"d{folder}/f{file}").write_text("nothing\n" * 50)
+    worker.turn += 1
+    worker.started(worker.start("search", pattern="nothing here"))
     before = time.monotonic()
     cancel = worker.cancel()
     worker.wait_for(CancelAcknowledged, lambda message: message.generation == cancel.generation)
     assert time.monotonic() - before < 3 * 0.1
 
 
-def test_a_pattern_that_never_ends_is_ended_at_its_limit(worker: ToolWorker, tmp_path: Path) -> None:
+def test_a_pattern_that_never_ends_is_ended_at_its_limit(worker: ToolWorker, room: Path) -> None:
     """G5, L5: the expression holds its process, not the worker."""
-    (tmp_path / "f").write_text("found first\n" + "a" * 60 + "b\n")
+    (room / "f").write_text("found first\n" + "a" * 60 + "b\n")
     outcome = worker.run("search", pattern=f"found|{NEVER_ENDS}", timeout_s=0.5)
     assert said(outcome) == (
         "timed_out",
@@ -342,9 +362,10 @@ def test_a_pattern_that_never_ends_is_ended_at_its_limit(worker: ToolWorker, tmp
     assert worker.alive() == []
 
 
-def test_a_cancel_ends_a_search_and_calls_beside_it(worker: ToolWorker, tmp_path: Path) -> None:
+def test_a_cancel_ends_a_search_and_calls_beside_it(worker: ToolWorker, room: Path) -> None:
     """F8, J2."""
-    (tmp_path / "f").write_text("a" * 60 + "b\n")
+    (room / "f").write_text("a" * 60 + "b\n")
+    worker.turn += 1
     finished = worker.start("read_file", path="f")
     worker.ended(finished)
     calls = [worker.start("search", pattern=NEVER_ENDS) for _ in range(2)]

@@ -69,7 +69,7 @@ class ToolWorker:
         inject: str = "",
     ) -> None:
         """`prelude`: Python run in the worker before it begins, for a fault that no input causes."""
-        self._workspace = workspace
+        self.workspace = workspace
         self._limits = limits
         self._key_variable = key_variable
         self._inject = inject
@@ -121,7 +121,7 @@ class ToolWorker:
             raise
         self.send(
             Ready(
-                cwd=str(self._workspace),
+                cwd=str(self.workspace),
                 delta_window_ms=20.0,
                 tools=self._limits or ToolLimits(),
                 key_variable=self._key_variable,
