@@ -14,7 +14,7 @@ import pytest
 from support.tool_worker import ToolWorker
 
 from haltline.protocol.kinds import CallStatus, Changed
-from haltline.protocol.messages import CancelAcknowledged, Outcome
+from haltline.protocol.messages import CancelAcknowledged, CancelDone, Outcome
 from haltline.protocol.settings import ToolLimits
 
 NEVER_ENDS = "(a+)+$"
@@ -345,6 +345,7 @@ def test_a_search_over_many_files_holds_nobody_up(worker: ToolWorker, room: Path
     cancel = worker.cancel()
     worker.wait_for(CancelAcknowledged, lambda message: message.generation == cancel.generation)
     assert time.monotonic() - before < 3 * 0.1
+    worker.wait_for(CancelDone, lambda message: message.generation == cancel.generation)
 
 
 def test_a_pattern_that_never_ends_is_ended_at_its_limit(worker: ToolWorker, room: Path) -> None:
