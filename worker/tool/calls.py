@@ -42,6 +42,7 @@ class Call(Protocol):
 
     async def run(self) -> Outcome:
         """Do it; called once. Returns in the limit plus one grace, with nothing of it left alive."""
+        ...
 
     def stop(self, grace_s: float) -> None:
         """The run was stopped: `run` is to return soon. The caller ends the tree right after this."""
