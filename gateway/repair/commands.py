@@ -19,7 +19,7 @@ import msgspec
 Framework = Literal["pytest", "unittest"]
 Purpose = Literal["suite", "trial"]
 
-HANG_LIMIT_S = 8
+HANG_LIMIT_S = 5
 """Of a run that is known to hang. Only to see where."""
 TRIAL_LEAST_CPU_S: dict[Framework, int] = {"unittest": 1, "pytest": 3}
 """Five times and more what the framework's own start takes."""

@@ -19,13 +19,17 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
     new: str
 
 
-def edits(path: str, current: Lines, target: Lines, original: Lines) -> Iterator[Edit]:
-    """The edits that lead from `current` to `target`, which has as many lines, in the order of rule 2."""
+def edits(path: str, current: Lines, target: Lines, original: Lines, *, context: int = 0) -> Iterator[Edit]:
+    """The edits that lead from `current` to `target`, which has as many lines, in the order of rule 2.
+
+    `context`: lines that each edit takes along on both sides beyond what makes it unique; another way to say the same
+    edit, after the first one was refused."""
     changed = [at for at, (now, then) in enumerate(zip(current, target, strict=True)) if now != then]
     changed.sort(key=lambda at: target[at] == original[at])
     lines = list(current)
     for at in changed:
         first, last = _unique_window(lines, at)
+        first, last = max(0, first - context), min(len(lines) - 1, last + context)
         old = "\n".join(lines[first : last + 1])
         lines[at] = target[at]
         yield Edit(path=path, old=old, new="\n".join(lines[first : last + 1]))

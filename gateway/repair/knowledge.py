@@ -7,6 +7,7 @@ Rules:
 4. A conclusion ends a run; what follows it starts with what is in the files then.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -82,8 +83,8 @@ class Knowledge:
         self.runs: list[Run] = []
         self.stale: set[str] = set()
         """Files that may not be as believed, since an edit of them was refused."""
-        self.refused: set[Change] = set()
-        """Changes that edit_file did not make."""
+        self.refused: Counter[Change] = Counter()
+        """How often edit_file did not make a change."""
         self.refusals_in_a_row = 0
         """Responses in a row of which an edit was refused and none made."""
         self.turn_refused = 0
@@ -180,7 +181,7 @@ class Knowledge:
         self.last_refusal = answer.strip().partition("\n")[0]
         for number, (now, then) in enumerate(zip(before, after, strict=False), start=1):
             if now != then and then != self.original[path][number - 1]:
-                self.refused.add(Change(path=path, line_no=number, text=then))
+                self.refused[Change(path=path, line_no=number, text=then)] += 1
 
 
 def learn(messages: Sequence[Message]) -> Knowledge:

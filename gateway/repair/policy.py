@@ -28,7 +28,10 @@ MOST_TRIALS_AT_ONCE = 4
 """Trials in one response. It begins with one and then two, as the first guess is often right."""
 MOST_TURNS = 96
 """It gives up by then; agents commonly allow 100 turns, and two are needed to put things back."""
+MOST_ATTEMPTS = 2
+"""Edits, with different surroundings, by which one change is attempted."""
 MOST_REFUSALS = 3
+"""Responses in a row whose edits, or runs, come to nothing before it gives up."""
 READ_AT_ONCE = 6
 """Files read by one response."""
 
@@ -168,7 +171,7 @@ def _next_candidates(knowledge: Knowledge, failure: Failure, tried: Container[Ch
         if len(chosen) == size:
             break
         change = candidate.change
-        if frozenset((change,)) in tried or change in knowledge.refused:
+        if frozenset((change,)) in tried or knowledge.refused[change] >= MOST_ATTEMPTS:
             continue
         if is_python("\n".join(_with(knowledge.original[change.path], change))):
             chosen.append(candidate)
@@ -180,7 +183,7 @@ def _try(knowledge: Knowledge, first: Run, failure: Failure, chosen: list[Candid
     files = dict(knowledge.current)
     for candidate in chosen:
         wanted = frozenset((candidate.change,))
-        asks += _edits_from(files, knowledge.original, wanted)
+        asks += _edits_from(files, knowledge.original, wanted, context=knowledge.refused[candidate.change])
         files = _files_with(knowledge.original, wanted)
         about = f"{candidate.change.path} line {candidate.change.line_no}, {_plain(candidate.description)}"
         asks.append(_shell(trial(first.framework, knowledge.place, failure.test, about, first.report.seconds)))
@@ -208,12 +211,14 @@ def _edits(knowledge: Knowledge, wanted: Changes) -> tuple[Ask, ...]:
     return tuple(_edits_from(knowledge.current, knowledge.original, wanted))
 
 
-def _edits_from(files: dict[str, Lines], original: dict[str, Lines], wanted: Changes) -> Iterator[Ask]:
+def _edits_from(
+    files: dict[str, Lines], original: dict[str, Lines], wanted: Changes, *, context: int = 0
+) -> Iterator[Ask]:
     """The edits from the files' contents to the originals with the wanted changes; files that gain one come first."""
     target = _files_with(original, wanted)
     gaining = {change.path for change in wanted}
     for path in sorted(files, key=lambda path: (path not in gaining, path)):
-        for edit in edits(path, files[path], target[path], original[path]):
+        for edit in edits(path, files[path], target[path], original[path], context=context):
             yield Ask(tool="edit_file", arguments={"path": edit.path, "old": edit.old, "new": edit.new})
 
 

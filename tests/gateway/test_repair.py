@@ -22,9 +22,11 @@ from haltline.gateway.mutations import break_line
 DATA = Path(__file__).parent / "data" / "texttable"
 DEMO_TURNS = 12
 """The demo is mended within so many responses; 7 when this was written."""
-SEEDS = 10
-VISIBLE_AT_LEAST = 8
-"""Of the seeds that make a test fail, so many of ten must be mended; 10 when this was written."""
+MENDED_AT_LEAST = 0.8
+"""Of the breaks that a test sees; all were mended when this was written."""
+ENDLESS = frozenset(range(22, 25)) | frozenset(range(54, 65))
+"""Lines of texttable.py whose break mostly makes an endless loop, for which each run of the tests would wait; they are
+broken in test_an_endless_loop_is_found_and_ended."""
 
 
 def suite_passes(folder: Path) -> bool | None:
@@ -94,18 +96,19 @@ def test_no_command_is_repeated(demo_folder: Path) -> None:
     assert len(commands) == len(set(commands))
 
 
-@pytest.mark.timeout(240)
-def test_ten_broken_lines_are_mended_or_honestly_given_up(
-    texttable: Path, record_property: Callable[[str, object], None]
+@pytest.mark.timeout(1_200)
+def test_broken_lines_are_mended_or_honestly_given_up(
+    texttable: Path, samples: Callable[[int, int, int], int], record_property: Callable[[str, object], None]
 ) -> None:
-    """Seeds are taken from 0 upward; those whose break no test sees, or that make the tests hang, are passed over."""
+    """Seeds are taken from 0 upward; those whose break no test sees are passed over."""
     module = texttable / "texttable.py"
     whole = module.read_text()
+    wanted = frozenset(range(1, whole.count("\n") + 1)) - ENDLESS
     mended: list[bool] = []
     seed = -1
-    while len(mended) < SEEDS:
+    while len(mended) < samples(10, 20, 60):
         seed += 1
-        module.write_text(break_line(whole, seed).text)
+        module.write_text(break_line(whole, seed, wanted).text)
         if suite_passes(texttable) is not False:
             continue
         broken = contents(texttable)
@@ -117,7 +120,7 @@ def test_ten_broken_lines_are_mended_or_honestly_given_up(
             assert outcome.text.startswith("I could not mend"), (seed, outcome.text)
             assert contents(texttable) == broken
     record_property("mended", f"{sum(mended)} of {len(mended)}")
-    assert sum(mended) >= VISIBLE_AT_LEAST, mended
+    assert sum(mended) >= MENDED_AT_LEAST * len(mended), mended
 
 
 def test_an_endless_loop_is_found_and_ended(tmp_path: Path) -> None:
@@ -171,20 +174,19 @@ def test_tests_for_pytest_are_run_with_pytest(tmp_path: Path) -> None:
 
 
 def test_a_refused_edit_leads_to_another_one(demo_folder: Path) -> None:
-    """The first edit of a trial is refused; the model reads the file again and goes on."""
-    refused: list[str] = []
+    """The right edit is refused; the model reads the file again and says the same change in another way."""
+    right: list[str] = []
 
     def answer(tools: Tools, call: Call) -> str:
-        if call.name == "edit_file" and not refused:
-            refused.append(call.arguments)
-            return "error: the file is locked. Nothing was changed."
+        if call.name == "edit_file" and "self.start < other.end" in call.arguments:
+            right.append(call.arguments)
+            if len(right) == 1:
+                return "error: the file is locked. Nothing was changed."
         return tools.run(call)
 
     outcome = drive(demo_folder, answer=answer)
-    edits = [call.arguments for message in outcome.messages for call in message.calls if call.name == "edit_file"]
-    assert outcome.mended or outcome.text.startswith("I could not mend")
-    assert edits.count(refused[0]) == 1
-    assert len(edits) > 1
+    assert outcome.mended, outcome.text
+    assert len(set(right)) > 1
 
 
 @pytest.mark.parametrize("tool", ["shell", "edit_file", "read_file", "glob"])
