@@ -1,5 +1,7 @@
 """The checks that a call goes through, in their order, and how calls run (B, H, I4, J2, J3)."""
 
+from typing import Literal
+
 import pytest
 from support.drive import Drive, call, outcome, read, settings, shell
 
@@ -7,6 +9,7 @@ from haltline.protocol import events
 from haltline.protocol.conversation import AssistantMessage, ToolCall
 from haltline.protocol.ids import CallId
 from haltline.protocol.kinds import ApprovalMode, CallStatus
+from haltline.protocol.messages import ToolEnded, ToolStarted
 from haltline.protocol.settings import Limits, ToolLimits
 from haltline.supervisor import feedback, session
 
@@ -208,6 +211,21 @@ def test_a_call_may_ask_for_a_longer_limit_up_to_the_maximum() -> None:
     drive.end(call("shell", '{"command":"b","timeout_s":60}')).runs("c2")
     drive.end(call("shell", '{"command":"c","timeout_s":1e9}'))
     assert [tool.timeout_s for tool in drive.sent_tools] == [30.0, 60.0, 100.0]
+
+
+@pytest.mark.parametrize("field", ["run", "turn", "generation"])
+def test_a_report_about_a_call_of_other_work_is_dropped(
+    drive: Drive, field: Literal["run", "turn", "generation"]
+) -> None:
+    """F3, R12."""
+    drive.running().end(shell("ls"))
+    before = drive.state
+    work = drive.work()
+    work[field] += 1
+    drive.said("tool", ToolStarted(**work, call_id=CallId("c1"), pid=1))
+    drive.said("tool", ToolEnded(**work, call_id=CallId("c1"), outcome=outcome()))
+    drive.said("tool", ToolEnded(**drive.work(), call_id=CallId("c9"), outcome=outcome()))
+    assert drive.state == before
 
 
 def test_the_tool_worker_may_become_ready_later(drive: Drive) -> None:

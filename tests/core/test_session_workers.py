@@ -151,6 +151,8 @@ def test_a_message_of_a_worker_that_was_replaced_is_dropped(drive: Drive) -> Non
         message=Delta(**drive.work(), attempt=drive.attempt, text="late"),
     )
     assert drive.feed(late) == []
+    assert drive.feed(stimuli.WorkerExited(role="llm", worker_id=old, pid=1, words="late")) == []
+    assert drive.feed(stimuli.Swept(role="llm", worker_id=old, killed=0, survivors=0)) == []
     assert drive.state == before
 
 
