@@ -2,7 +2,8 @@
 
 Rules:
 1. Nothing is remembered between requests. What is not in the messages has not happened.
-2. A call that was not answered, was refused, or answered something unknown has failed.
+2. A call that was not answered, was refused, or answered something unknown has failed; but a run of tests that was
+   interrupted has not happened.
 3. A file's `original` is its content when it was first read; `current` is that after the edits that succeeded.
 4. A conclusion ends a run; what follows it starts with what is in the files then.
 """
@@ -15,7 +16,15 @@ import msgspec
 from haltline.gateway.conversation import Call, Message
 from haltline.gateway.repair.commands import Framework, Layout, Purpose, layout, purpose
 from haltline.gateway.repair.editing import Lines, apply
-from haltline.gateway.repair.reading import Excerpt, ShellResult, excerpt, is_edited, python_paths, shell_result
+from haltline.gateway.repair.reading import (
+    Excerpt,
+    ShellResult,
+    excerpt,
+    is_edited,
+    is_interrupted,
+    python_paths,
+    shell_result,
+)
 from haltline.gateway.repair.report import Report, read_report
 
 CONCLUSIONS = ("Mended:", "I could not mend", "Nothing to mend:")
@@ -132,7 +141,7 @@ class Knowledge:
 
     def _observe_run(self, command: str, answer: str) -> None:
         recognised = purpose(command)
-        if recognised is None:
+        if recognised is None or is_interrupted(answer):
             return
         result = shell_result(answer)
         self.runs.append(

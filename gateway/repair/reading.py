@@ -6,9 +6,14 @@ import msgspec
 
 _NUMBERED = re.compile(r"\s*(\d+)\t(.*)", re.DOTALL)
 _EXIT_CODE = re.compile(r"\[exit code (-?\d+)\]")
-_TIMED_OUT = re.compile(r"\[timed out\b")
+_KILLED = re.compile(r"\[killed by \w+")
+_TIMED_OUT = re.compile(r"\[(?:timed out|stopped) after\b")
+_RUN_STOPPED = re.compile(r"because the run was stopped")
 _CLOSING_LINES = 4
 """The verdict of a shell result stands in one of its last lines."""
+
+
+KILLED = -1
 
 
 class Excerpt(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,7 +28,7 @@ class Excerpt(msgspec.Struct, frozen=True, kw_only=True):
 
 class ShellResult(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None
-    """None: it did not end by itself, or was not run."""
+    """KILLED: ended by a signal. None: it did not end by itself, or was not run."""
     timed_out: bool
     output: str
 
@@ -47,12 +52,17 @@ def excerpt(text: str) -> Excerpt | None:
 
 def shell_result(text: str) -> ShellResult:
     closing = "\n".join(text.rstrip().split("\n")[-_CLOSING_LINES:])
-    found = _EXIT_CODE.findall(closing)
+    codes = [int(code) for code in _EXIT_CODE.findall(closing)] or [KILLED for _ in _KILLED.findall(closing)]
     return ShellResult(
-        exit_code=int(found[-1]) if found else None,
+        exit_code=codes[-1] if codes else None,
         timed_out=_TIMED_OUT.search(closing) is not None,
         output=text,
     )
+
+
+def is_interrupted(text: str) -> bool:
+    """The call was cut short, or not begun, since somebody stopped the run: it says nothing about what it was for."""
+    return _RUN_STOPPED.search(text) is not None
 
 
 def is_edited(text: str) -> bool:

@@ -189,6 +189,41 @@ def test_a_refused_edit_leads_to_another_one(demo_folder: Path) -> None:
     assert len(set(right)) > 1
 
 
+def test_a_trial_that_was_interrupted_is_tried_again(demo_folder: Path) -> None:
+    """F8: the run was stopped in the middle of the right trial; the next prompt goes on from there."""
+    right: list[str] = []
+
+    def answer(tools: Tools, call: Call) -> str:
+        if call.name == "shell" and 'line 48, <= to <"' in call.arguments:
+            right.append(call.arguments)
+            if len(right) == 1:
+                return "error: not started, because the run was stopped before; nothing was changed."
+        return tools.run(call)
+
+    outcome = drive(demo_folder, answer=answer)
+    assert outcome.mended, outcome.text
+    assert len(right) == 2
+
+
+def test_a_file_is_read_to_its_end(demo_folder: Path) -> None:
+    """A result that says that more follows is followed."""
+    asked: list[str] = []
+
+    def answer(tools: Tools, call: Call) -> str:
+        if call.name != "read_file":
+            return tools.run(call)
+        asked.append(call.arguments)
+        return tools.run(
+            Call(
+                call_id=call.call_id, name=call.name, arguments=json.dumps({**json.loads(call.arguments), "limit": 30})
+            )
+        )
+
+    outcome = drive(demo_folder, answer=answer)
+    assert outcome.mended, outcome.text
+    assert '{"path": "rooms/interval.py", "offset": 31}' in asked
+
+
 @pytest.mark.parametrize("tool", ["shell", "edit_file", "read_file", "glob"])
 def test_a_tool_that_is_always_denied_ends_in_an_honest_word(demo_folder: Path, tool: str) -> None:
     """J3: without a terminal every such call is denied and fed back."""

@@ -110,12 +110,18 @@ class Tools:
         try:
             output, _ = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired as expired:
-            return f"{(expired.output or b'').decode(errors='replace')}\n[timed out after {limit:g} s]"
+            head = (
+                f"error: the command was stopped after {limit:g} s, its limit; it may have partly run. Output so far:\n"
+            )
+            return f"{head}{(expired.output or b'').decode(errors='replace')}\n[stopped after {limit:g} s]"
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-        return f"{output.decode(errors='replace')}\n[exit code {process.returncode}]"
+        code = process.returncode
+        head = f"error: the command ended with exit code {code} and may have changed something.\n" if code else ""
+        last = f"[exit code {code}]" if code >= 0 else f"[killed by {signal.Signals(-code).name}]"
+        return f"{head}{output.decode(errors='replace')}\n{last}"
 
     def _read(self, arguments: Arguments) -> str:
         try:
@@ -128,7 +134,7 @@ class Tools:
             for number, line in enumerate(lines[arguments.offset - 1 : last], start=arguments.offset)
         ]
         if last < len(lines):
-            shown.append(f"[{len(lines) - last} more lines; go on with offset {last + 1}]")
+            shown.append(f"[lines {arguments.offset} to {last}; more follow, go on with offset {last + 1}]")
         return "\n".join(shown)
 
     def _edit(self, arguments: Arguments) -> str:
@@ -148,7 +154,7 @@ class Tools:
             for number, line in enumerate(path.read_text(errors="replace").splitlines(), start=1)
             if re.search(arguments.pattern, line)
         ]
-        return "\n".join(found) or "no match"
+        return "\n".join(found) or f"[no match for {arguments.pattern}]"
 
 
 def in_process(messages: tuple[Message, ...]) -> Said:
