@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Literal, cast
 
 from haltline.protocol.ids import CallId, Role
+from haltline.protocol.kinds import CancelBy
 from haltline.protocol.settings import StreamLimits
 
 Deadlines = Mapping[str, float]
@@ -31,7 +32,7 @@ GRACE_S = 2.0
 NO_GRACE_S = 0.0
 """On a second cancel (F10)."""
 DEATH_GRACE_S = 1.0
-"""What the tree of a dead worker gets instead of GRACE_S, so that G2's 2 s hold."""
+"""What a tree gets instead of GRACE_S after the death of one of ours, the client included, so that G2's 2 s hold."""
 KILL_S = 1.0
 """From SIGKILL to a tree seen empty. Measured 9 to 90 ms for 50 to 107 processes; the rest is a busy machine."""
 MARGIN_S = 1.0
@@ -40,6 +41,13 @@ LATE_S = 2.0
 """By how much a worker may miss its own limit for a piece of work before it is asked to stop (L6)."""
 SILENCE_S = 10.0
 """Without heartbeat while work is due (L6): ten heartbeats."""
+
+
+def grace_s(by: CancelBy, level: int) -> float:
+    """What the groups of a session's tools have to obey SIGTERM in, by who stops them and how often they were asked."""
+    if level > 1:
+        return NO_GRACE_S
+    return DEATH_GRACE_S if by == "lost_client" else GRACE_S
 
 
 def done_s(grace_s: float) -> float:

@@ -76,7 +76,7 @@ def acknowledged(d: Draft, role: Role, message: CancelAcknowledged) -> None:
     if part is None or part.owes == "death" or part.acknowledged_ms is not None:
         return
     d.state.stop = cancelling.acknowledged(stop, part, d.now)
-    grace_s = deadlines.GRACE_S if stop.level == 1 else deadlines.NO_GRACE_S
+    grace_s = deadlines.grace_s(stop.by, stop.level)
     d.state.deadlines = deadlines.with_deadline(
         deadlines.without(d.state.deadlines, deadlines.name_of("ack", role)),
         deadlines.name_of("done", role),
@@ -179,7 +179,7 @@ def _broadcast(d: Draft) -> None:
     roles: tuple[Role, ...] = tuple(role for role in ROLES if d.seat(role).state in ("starting", "ready"))
     if not roles:
         return
-    grace_s = deadlines.GRACE_S if level == 1 else deadlines.NO_GRACE_S
+    grace_s = deadlines.grace_s(state.stop.by, level)
     d.do(
         BroadcastCancel(
             message=Cancel(session_id=state.session_id, generation=state.generation, level=level, grace_s=grace_s),

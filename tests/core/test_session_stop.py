@@ -315,3 +315,9 @@ def test_a_stop_during_the_sweep_of_a_dead_worker_waits_for_it(drive: Drive) -> 
     assert [effect for effect in drive.done_so_far if isinstance(effect, effects.KillWorker)] == []
     drive.swept("tool")
     assert drive.result.reason == "cancelled"
+
+
+def test_a_lost_client_leaves_its_tools_one_second(drive: Drive) -> None:
+    """G2: nothing is alive 2 s after the death of the client, tools that ignore SIGTERM included."""
+    drive.running().end(shell("sleep 9")).tool_starts("c1").cancel("lost_client")
+    assert [entry.message.grace_s for entry in drive.cancels] == [1.0]
