@@ -34,6 +34,7 @@ class Reply(Protocol):
 
     def begin(self) -> bytes:
         """What precedes the first step."""
+        ...
 
     def piece(self, text: str) -> bytes: ...
 
@@ -41,6 +42,7 @@ class Reply(Protocol):
 
     def tool_call(self, call: ToolCall) -> Iterator[bytes]:
         """The call in pieces, its arguments cut somewhere."""
+        ...
 
     def comment(self, text: str) -> bytes: ...
 
@@ -48,21 +50,27 @@ class Reply(Protocol):
 
     def end(self, finish: Finish, usage: Usage | None) -> bytes:
         """The end signal; usage None: not asked for."""
+        ...
 
     def whole(self, content: Content, finish: Finish, usage: Usage) -> bytes:
         """The body of a response that is not streamed."""
+        ...
 
 
 class WireFormat(Protocol):
     @property
     def paths(self) -> tuple[str, ...]:
         """Request paths at which the format is spoken."""
+        ...
 
     def read(self, body: bytes) -> Request:
         """The request in a body. Raises BadRequest."""
+        ...
 
     def reply(self, request: Request, reply_id: str, created: int) -> Reply:
         """A writer for one response; `created` in Unix seconds."""
+        ...
 
     def error(self, fault: Fault) -> bytes:
         """The body of an error status."""
+        ...

@@ -91,7 +91,7 @@ def _definition(name: str, prefix: str, node: ast.stmt, mentions: frozenset[str]
 
 
 def _mentions(node: ast.AST) -> frozenset[str]:
-    found = set()
+    found: set[str] = set()
     for child in ast.walk(node):
         match child:
             case ast.Name():

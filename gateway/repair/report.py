@@ -70,7 +70,7 @@ def _last(pattern: re.Pattern[str], output: str) -> re.Match[str] | None:
 
 
 def _unittest_failures(output: str) -> tuple[Failure, ...]:
-    found = []
+    found: list[Failure] = []
     for block in output.split(_UNITTEST_RULE)[1:]:
         head = _UNITTEST_HEAD.search(block)
         if head is None:
@@ -92,7 +92,7 @@ def _pytest_failures(output: str) -> tuple[Failure, ...]:
     heads = list(_PYTEST_HEAD.finditer(output))
     ends = [*(head.start() for head in heads[1:]), len(output)]
     blocks = {head["name"]: output[head.end() : end] for head, end in zip(heads, ends, strict=False)}
-    found = []
+    found: list[Failure] = []
     for failed in _PYTEST_FAILED.finditer(output):
         test = failed["id"]
         name = test.partition("::")[2].replace("::", ".")

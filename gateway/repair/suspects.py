@@ -137,7 +137,7 @@ def _distances(knowledge: Knowledge, failure: Failure, modules: list[str]) -> di
     for distance in range(1, FAR):
         reached = [found for name in sorted(mentioned) for found in by_name.pop(name, ())]
         mentioned = mentioned_later.union(*(definition.mentions for _, definition in reached))
-        mentioned_later = set()
+        mentioned_later = set[str]()
         if not reached and not mentioned:
             break
         for path, definition in reached:

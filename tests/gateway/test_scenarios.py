@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 from support import scripted_gateway
-from support.scripted_gateway import Gateway, events, request
+from support.scripted_gateway import Gateway, read_stream, request
 
 from haltline.gateway.scenarios import FLOOD_PIECES, OK_PIECES, SCENARIOS
 
@@ -41,40 +41,6 @@ def ask(
     )
 
 
-def text_of(body: str) -> str:
-    """All visible text of a stream."""
-    found = ""
-    for event in events(body):
-        if isinstance(event, dict):
-            for choice in event.get("choices", ()):
-                found += choice["delta"].get("content") or ""
-    return found
-
-
-def finish_of(body: str) -> list[str]:
-    return [
-        choice["finish_reason"]
-        for event in events(body)
-        if isinstance(event, dict)
-        for choice in event.get("choices", ())
-        if choice["finish_reason"]
-    ]
-
-
-def calls_of(body: str) -> list[tuple[str, str]]:
-    """Name and raw arguments of each call of a stream."""
-    found: dict[int, tuple[str, str]] = {}
-    for event in events(body):
-        if not isinstance(event, dict):
-            continue
-        for choice in event.get("choices", ()):
-            for piece in choice["delta"].get("tool_calls", ()):
-                name, arguments = found.get(piece["index"], ("", ""))
-                function = piece["function"]
-                found[piece["index"]] = (name + function.get("name", ""), arguments + function["arguments"])
-    return [found[index] for index in sorted(found)]
-
-
 def read_until_it_ends(client: httpx.Client, gateway: Gateway, model: str, session: str) -> tuple[str, str | None]:
     """The text of a stream, and the exception by which it ended, if any."""
     body = b""
@@ -85,26 +51,24 @@ def read_until_it_ends(client: httpx.Client, gateway: Gateway, model: str, sessi
             for data in response.iter_raw():
                 body += data
     except httpx.HTTPError as error:
-        return text_of(body.decode()), type(error).__name__
-    return text_of(body.decode()), None
+        return read_stream(body.decode()).text, type(error).__name__
+    return read_stream(body.decode()).text, None
 
 
 def test_ok_streams_ten_pieces_usage_and_the_end_signal(client: httpx.Client, gateway: Gateway) -> None:
     answer = ask(client, gateway, "ok", "ok-stream", usage=True)
 
-    found = events(answer.text)
+    stream = read_stream(answer.text)
     assert answer.headers["content-type"].startswith("text/event-stream")
-    assert text_of(answer.text) == "".join(OK_PIECES)
-    assert finish_of(answer.text) == ["stop"]
-    assert isinstance(found[-2], dict)
-    assert found[-2]["choices"] == []
-    assert set(found[-2]["usage"]) >= {"prompt_tokens", "completion_tokens", "total_tokens"}
-    assert found[-1] == "[DONE]"
+    assert [delta.content for delta in stream.deltas if delta.content] == list(OK_PIECES)
+    assert (stream.finish, stream.done) == (["stop"], True)
+    assert stream.events[-1].choices == ()
+    assert set(stream.events[-1].usage or ()) >= {"prompt_tokens", "completion_tokens", "total_tokens"}
 
 
 def test_usage_is_not_sent_unasked(client: httpx.Client, gateway: Gateway) -> None:
-    answer = ask(client, gateway, "ok", "ok-no-usage")
-    assert not [event for event in events(answer.text) if isinstance(event, dict) and "usage" in event]
+    stream = read_stream(ask(client, gateway, "ok", "ok-no-usage").text)
+    assert not [event for event in stream.events if event.usage is not None]
 
 
 def test_a_response_that_is_not_streamed_is_one_completion(client: httpx.Client, gateway: Gateway) -> None:
@@ -122,7 +86,7 @@ def test_a_call_that_is_not_streamed_is_in_the_message(client: httpx.Client, gat
 
 @pytest.mark.parametrize("model", ["demo/ok", "openai/ok", "demo"])
 def test_a_scenario_may_have_a_provider_in_front(client: httpx.Client, gateway: Gateway, model: str) -> None:
-    assert text_of(ask(client, gateway, model, f"prefix-{model}").text) == "".join(OK_PIECES)
+    assert read_stream(ask(client, gateway, model, f"prefix-{model}").text).text == "".join(OK_PIECES)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +106,7 @@ def test_statuses_by_request(client: httpx.Client, gateway: Gateway, model: str,
     assert [answer.status_code for answer in answers] == statuses
     for answer in answers:
         if answer.status_code == 200:
-            assert text_of(answer.text) == "".join(OK_PIECES)
+            assert read_stream(answer.text).text == "".join(OK_PIECES)
         else:
             assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
 
@@ -207,29 +171,29 @@ def raw_answer(gateway: Gateway, model: str, session: str) -> bytes:
 
 
 def test_an_error_event_follows_five_pieces(client: httpx.Client, gateway: Gateway) -> None:
-    found = ask(client, gateway, "error_event", "error-event").text
-    last = events(found)[-1]
-    assert text_of(found) == "".join(OK_PIECES[:5])
-    assert isinstance(last, dict)
-    assert last["error"]["type"] == "overloaded_error"
+    stream = read_stream(ask(client, gateway, "error_event", "error-event").text)
+    error = stream.events[-1].error
+    assert (stream.text, stream.finish, stream.done) == ("".join(OK_PIECES[:5]), [], False)
+    assert error is not None
+    assert error.type == "overloaded_error"
 
 
 def test_a_text_cut_by_the_output_limit_goes_on_where_it_stopped(client: httpx.Client, gateway: Gateway) -> None:
     first, second = (ask(client, gateway, "length", "length").text for _ in range(2))
-    assert (finish_of(first), finish_of(second)) == (["length"], ["stop"])
-    assert text_of(first) + text_of(second) == "".join(OK_PIECES)
+    assert (read_stream(first).finish, read_stream(second).finish) == (["length"], ["stop"])
+    assert read_stream(first).text + read_stream(second).text == "".join(OK_PIECES)
 
 
 def test_a_call_cut_by_the_output_limit_is_not_json(client: httpx.Client, gateway: Gateway) -> None:
     first, second = (ask(client, gateway, "length_toolcall", "length-call").text for _ in range(2))
-    ((name, arguments),) = calls_of(first)
-    assert (name, finish_of(first), finish_of(second)) == ("write_file", ["length"], ["stop"])
+    ((name, arguments),) = read_stream(first).calls
+    assert (name, read_stream(first).finish, read_stream(second).finish) == ("write_file", ["length"], ["stop"])
     with pytest.raises(json.JSONDecodeError):
         json.loads(arguments)
 
 
 def test_bad_arguments_are_never_json_and_never_the_same(client: httpx.Client, gateway: Gateway) -> None:
-    found = [calls_of(ask(client, gateway, "bad_args", "bad-args").text)[0][1] for _ in range(4)]
+    found = [read_stream(ask(client, gateway, "bad_args", "bad-args").text).calls[0][1] for _ in range(4)]
     assert len(set(found)) == 4
     for arguments in found:
         with pytest.raises(json.JSONDecodeError):
@@ -237,14 +201,13 @@ def test_bad_arguments_are_never_json_and_never_the_same(client: httpx.Client, g
 
 
 def test_empty_and_refusal_end_well_without_text(client: httpx.Client, gateway: Gateway) -> None:
-    empty = ask(client, gateway, "empty", "empty").text
-    refused = ask(client, gateway, "refusal", "refusal").text
-    assert (text_of(empty), finish_of(empty), "refusal" in empty) == ("", ["stop"], False)
-    assert (text_of(refused), "help with that." in refused) == ("", True)
+    empty, refused = (read_stream(ask(client, gateway, model, model).text) for model in ("empty", "refusal"))
+    assert (empty.text, empty.refusal, empty.finish, empty.done) == ("", "", ["stop"], True)
+    assert (refused.text, refused.refusal, refused.finish) == ("", "I can't help with that.", ["stop"])
 
 
 def test_a_flood_arrives_whole_and_in_order(client: httpx.Client, gateway: Gateway) -> None:
-    assert text_of(ask(client, gateway, "flood", "flood").text) == "".join(
+    assert read_stream(ask(client, gateway, "flood", "flood").text).text == "".join(
         f"{number} " for number in range(1, FLOOD_PIECES + 1)
     )
 
@@ -271,7 +234,7 @@ def test_an_endless_scenario_has_sent_its_head(client: httpx.Client, gateway: Ga
         received = response.iter_raw()
         if model == "hang_mid":
             body = ""
-            while text_of(body) != "".join(OK_PIECES[:3]):
+            while read_stream(body).text != "".join(OK_PIECES[:3]):
                 body += next(received).decode()
         elif model == "keepalive":
             assert next(received) == b": keepalive\n\n"

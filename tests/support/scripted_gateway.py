@@ -1,13 +1,12 @@
 """The scripted gateway as a process of its own, and its log as it is written."""
 
-import json
 import os
 import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -88,14 +87,83 @@ def request(model: str, *, stream: bool = True, text: str = "Hello.", usage: boo
     return body
 
 
-def events(body: str) -> list[object]:
-    """The data of a stream's events, `[DONE]` as it is."""
-    data = [line.removeprefix("data: ") for line in body.splitlines() if line.startswith("data: ")]
-    return [item if item == "[DONE]" else json.loads(item) for item in data]
+class Function(msgspec.Struct, frozen=True):
+    name: str = ""
+    arguments: str = ""
+
+
+class CallPiece(msgspec.Struct, frozen=True):
+    index: int
+    function: Function
+
+
+class Delta(msgspec.Struct, frozen=True):
+    content: str | None = None
+    refusal: str | None = None
+    tool_calls: tuple[CallPiece, ...] = ()
+
+
+class Choice(msgspec.Struct, frozen=True):
+    delta: Delta
+    finish_reason: str | None
+
+
+class Error(msgspec.Struct, frozen=True):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One chunk of a stream, or an error in its place."""
+
+    choices: tuple[Choice, ...] = ()
+    usage: dict[str, object] | None = None
+    error: Error | None = None
+
+
+class Stream(msgspec.Struct, frozen=True):
+    """All that a streamed body says."""
+
+    events: tuple[Event, ...]
+    done: bool
+    """`[DONE]` came last."""
+
+    @property
+    def deltas(self) -> list[Delta]:
+        return [choice.delta for event in self.events for choice in event.choices]
+
+    @property
+    def text(self) -> str:
+        return "".join(delta.content or "" for delta in self.deltas)
+
+    @property
+    def refusal(self) -> str:
+        return "".join(delta.refusal or "" for delta in self.deltas)
+
+    @property
+    def finish(self) -> list[str]:
+        return [choice.finish_reason for event in self.events for choice in event.choices if choice.finish_reason]
+
+    @property
+    def calls(self) -> list[tuple[str, str]]:
+        """Name and raw arguments of each call."""
+        found: dict[int, tuple[str, str]] = {}
+        for piece in (piece for delta in self.deltas for piece in delta.tool_calls):
+            name, arguments = found.get(piece.index, ("", ""))
+            found[piece.index] = (name + piece.function.name, arguments + piece.function.arguments)
+        return [found[index] for index in sorted(found)]
+
+
+def read_stream(body: str) -> Stream:
+    data = [line.removeprefix("data: ") for line in body.split("\n") if line.startswith("data: ")]
+    done = bool(data) and data[-1] == "[DONE]"
+    return Stream(tuple(msgspec.json.decode(item, type=Event) for item in (data[:-1] if done else data)), done)
 
 
 @contextmanager
-def running(folder: Path, *, scenario: str | None = None) -> Iterator[Gateway]:
+def running(folder: Path, *, scenario: str | None = None) -> Generator[Gateway]:
     """A gateway on a free port, ended by SIGTERM; fails if it does not end well."""
     log = folder / "gateway.jsonl"
     command = [sys.executable, "-I", "-m", "haltline.gateway", "--log", str(log)]
