@@ -72,6 +72,8 @@ class RequestReader:
                             raise Refused(413, f"A request body may have {BODY_BYTES} bytes.")
                     case h11.EndOfMessage():
                         return self._whole()
+                    case _:
+                        raise Refused(400, "The client has closed before its request was whole.")
         except h11.RemoteProtocolError as error:
             raise Refused(400, f"The request is not HTTP: {error}") from error
 
