@@ -16,8 +16,8 @@ ROLES = {
 }
 EARLY = ("haltline.cli.roles", "haltline.worker.actor", "haltline.worker.tool.main", "haltline.worker.llm.main")
 """Imported before the first fork."""
-IDLE = ("haltline.worker.llm.preload:preload",)
-"""Called when the zygote has nothing to do, for the forks after the first."""
+IDLE = ("haltline.worker.llm.preload:steps",)
+"""Iterators that the zygote advances while it has nothing to do; a fork has what was done by then."""
 
 
 def llm(boot: bytes, _fd: int | None) -> None:

@@ -10,6 +10,8 @@
    has no child.
 5. A worker's stderr is a pipe that the zygote reads: its last words travel with the report of its end, and all of
    it goes to the log. A worker that cannot start is known at once by its end.
+6. While nothing is asked of it, the zygote imports, step by step, what LLM workers need: a fork has as much of it as
+   was done by then, and does the rest itself.
 """
 
 import gc
@@ -19,7 +21,7 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -110,7 +112,7 @@ class Zygote:
         self._requests = requests
         self._supervisor_pidfd = supervisor_pidfd
         self._roles = roles
-        self._idle = list(idle)
+        self._idle: Iterator[None] | None = _steps(idle)
         self._children: dict[int, _Child] = {}
         self._sweeps: dict[WorkerId, trees.Sweep] = {}
         self._leave_by: float | None = None
@@ -134,8 +136,8 @@ class Zygote:
                 os.read(self._wake_r, _READ_BYTES)
                 self._reap()
             self._sweep_on()
-            if not ready and self._leave_by is None and self._idle:
-                self._preload(self._idle.pop(0))
+            if not ready and self._leave_by is None and self._idle is not None:
+                self._preload(self._idle)
             if self._leave_by is not None and self._left():
                 return
 
@@ -152,7 +154,7 @@ class Zygote:
             return 5.0
         if self._leave_by is not None:
             return max(0.0, (self._leave_by - time.monotonic()) * 1000)
-        return 20.0 if self._idle and self._children else None
+        return None if self._idle is None else 0.0
 
     # Requests
 
@@ -302,12 +304,23 @@ class Zygote:
             return True
         return False
 
-    def _preload(self, target: str) -> None:
-        """Between two requests: what later forks would otherwise import each for itself."""
+    def _preload(self, steps: Iterator[None]) -> None:
+        """Rule 6: one step, then look for requests again."""
+        if next(steps, _END) is _END:
+            self._idle = None
+            gc.collect()
+            gc.freeze()
+
+
+_END = object()
+
+
+def _steps(targets: Sequence[str]) -> Iterator[None]:
+    """The steps of all targets, one after the other."""
+    for target in targets:
         module, _, name = target.partition(":")
-        getattr(importlib.import_module(module), name)()
-        gc.collect()
-        gc.freeze()
+        iterate: Callable[[], Iterator[None]] = getattr(importlib.import_module(module), name)
+        yield from iterate()
 
 
 def run(
