@@ -195,6 +195,7 @@ def _take(lock: int) -> None:
 
 
 def _make(recipe: Recipe, lock: int) -> None:
+    _refuse_foreign_venv()
     complete = any(_belongs(level) for level in LEVELS)
     _remove_stamps()
     if not complete:
@@ -238,13 +239,16 @@ def _write_stamp(recipe: Recipe) -> None:
     unfinished.rename(_stamp(recipe.level))
 
 
-def _remove_venv() -> None:
-    if VENV.is_symlink() or (VENV.exists() and not VENV.is_dir()):
+def _refuse_foreign_venv() -> None:
+    """Nothing may be written or removed in a folder that is somebody else's, also behind a link."""
+    linked = VENV.is_symlink() or (VENV.exists() and not VENV.is_dir())
+    if linked or (VENV.exists() and any(VENV.iterdir()) and not (VENV / MADE_BY).exists()):
         raise SetUpError(f"{VENV} is in the way and was not made by haltline; move it away")
+
+
+def _remove_venv() -> None:
     if not VENV.exists():
         return
-    if any(VENV.iterdir()) and not (VENV / MADE_BY).exists():
-        raise SetUpError(f"{VENV} is in the way and was not made by haltline; move it away")
     say("removing what is left of an earlier .venv")
     # The mark goes last, so that a removal that was interrupted can go on.
     for entry in VENV.iterdir():

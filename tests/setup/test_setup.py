@@ -138,6 +138,17 @@ def test_a_venv_of_somebody_else_is_left_alone(clone: Path, online: dict[str, st
     assert (clone / ".venv/pyvenv.cfg").read_text() == "mine\n"
 
 
+def test_a_link_to_the_venv_of_another_checkout_is_left_alone(
+    clone: Path, tmp_path: Path, online: dict[str, str]
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "ready-runtime").write_text("made there")
+    (clone / ".venv").symlink_to(other)
+    assert_one_line(Start(clone, online).end(), f"{clone}/.venv is in the way")
+    assert (other / "ready-runtime").read_text() == "made there"
+
+
 def test_without_a_package_index_it_says_so_and_the_next_start_tries_again(
     clone: Path, online: dict[str, str], closed_port: int
 ) -> None:
