@@ -54,6 +54,7 @@ def decide(
         stream=_stream(options, user, project),
         tools=_tools(options, user, project),
         ephemeral=options.ephemeral,
+        inject=choice.model if choice.embedded_gateway else "",
         version=VERSION,
     )
     return Decided(settings=settings, embedded_gateway=choice.embedded_gateway)

@@ -87,9 +87,12 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
     stream: StreamLimits = StreamLimits()
     tools: ToolLimits = ToolLimits()
     system_prompt: str = ""
+    """Empty: the supervisor's own words (feedback.system_prompt)."""
     stalled_after_s: float = 5.0
     """Silence of the model after which the user is told (D4)."""
     delta_window_ms: float = 20.0
     """Deltas are gathered this long after the first, which goes at once; 0: off (design: 15 to 30)."""
     ephemeral: bool = False
+    inject: str = ""
+    """Scenario of the embedded gateway: a worker shows those of its faults that no gateway can. Else empty."""
     version: str

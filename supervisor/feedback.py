@@ -18,6 +18,19 @@ QUOTED_BYTES = 2048
 """Of raw argument text, head and tail together (B2)."""
 
 
+def system_prompt(cwd: str) -> str:
+    """What a model is told before the conversation, where the settings say nothing else."""
+    return (
+        f"You work in the folder {cwd} through the tools that are offered. Paths are relative to it.\n"
+        "Look before you change something, make the smallest change that does the task, and check it by running "
+        "what checks it.\n"
+        "A tool result that begins with `error:` says what failed, whether anything was changed and what to do next: "
+        "change your approach instead of sending the same call again.\n"
+        "Commands have no terminal and no input, and everything they start ends with the call.\n"
+        "When the task is done, or cannot be done, say so in a few words and call no further tool."
+    )
+
+
 def not_json(raw: str, problem: NotJson) -> str:
     """Result of a call whose arguments are not a JSON object (B2, R38)."""
     advice = (

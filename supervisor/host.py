@@ -175,6 +175,7 @@ class SessionHost:
                 delta_window_ms=self.settings.delta_window_ms,
                 tools=self.settings.tools,
                 key_variable=self.settings.key_variable,
+                inject=self.settings.inject,
             ),
         )
         self.feed(WorkerReady(role=handle.role, worker_id=handle.worker_id, pid=handle.pid))

@@ -55,6 +55,7 @@ def go_on(d: Draft) -> None:
     if state.llm.state != "ready":
         return
     settings = state.settings
+    system = settings.system_prompt or feedback.system_prompt(settings.cwd)
     new_turn = not state.run.retry_turn
     tripped = budget.tripped(state.ledger, settings.run_limits, settings.session_limits, d.now, new_turn=new_turn)
     if tripped is not None:
@@ -75,7 +76,7 @@ def go_on(d: Draft) -> None:
     )
     state.attempt = Attempt(
         number=state.attempt_number,
-        request_tokens=estimate.request_tokens(settings.system_prompt, items, arguments.OFFERED),
+        request_tokens=estimate.request_tokens(system, items, arguments.OFFERED),
     )
     state.phase = "streaming"
     state.deadlines = {
@@ -94,7 +95,7 @@ def go_on(d: Draft) -> None:
                 api=settings.api,
                 base_url=settings.base_url,
                 model=settings.model,
-                system=settings.system_prompt,
+                system=system,
                 items=items,
                 tools=arguments.OFFERED,
                 max_output_tokens=settings.max_output_tokens,

@@ -56,7 +56,7 @@ def parsed(*arguments: str) -> SessionOptions:
 
 def test_the_demo_model_needs_nothing_else() -> None:
     assert decided(SessionOptions(model="demo")) == Decided(
-        settings=SessionSettings(model="ok", base_url="http://127.0.0.1", cwd="/w", version=VERSION),
+        settings=SessionSettings(model="ok", base_url="http://127.0.0.1", cwd="/w", version=VERSION, inject="ok"),
         embedded_gateway=True,
     )
 
@@ -121,6 +121,7 @@ timeout = 900
     settings = decided(SessionOptions(max_turns=3, idle_timeout=7.0), user=user, project=project).settings
     assert settings == SessionSettings(
         model="ok",
+        inject="ok",
         base_url="http://127.0.0.1",
         cwd="/w",
         version=VERSION,
