@@ -109,10 +109,14 @@ def _put(waiting: deque[ToClient], message: ToClient) -> None:
 
 def _merged(last: Shown, new: Shown) -> Shown | None:
     """One delta in place of two neighbours of the same message; None where they are not that."""
-    one, two = last.line.event, new.line.event
-    if not isinstance(one, events.Message | events.Reasoning) or type(one) is not type(two):
+    if last.line.session_id != new.line.session_id:
         return None
-    if not (one.delta and two.delta and last.line.session_id == new.line.session_id):
-        return None
-    both = msgspec.structs.replace(two, text=one.text + two.text)
+    match last.line.event, new.line.event:
+        case events.Message(delta=True, text=before), events.Message(delta=True) as delta:
+            pass
+        case events.Reasoning(delta=True, text=before), events.Reasoning(delta=True) as delta:
+            pass
+        case _:
+            return None
+    both = msgspec.structs.replace(delta, text=before + delta.text)
     return Shown(line=msgspec.structs.replace(new.line, event=both))
