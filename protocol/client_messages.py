@@ -59,7 +59,7 @@ class Prompt(ClientMessage, tag="prompt", frozen=True, kw_only=True):
 
 
 class Shown(ClientMessage, tag="shown", frozen=True, kw_only=True):
-    """Supervisor -> owner of the session: one recorded event. Deltas to a slow client are merged; events never dropped."""
+    """Supervisor -> owner of the session: one recorded event. For a slow client deltas merge; events never drop."""
 
     line: Line
 

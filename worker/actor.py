@@ -95,6 +95,7 @@ class Handler(Protocol):
 
     def progress(self) -> Progress:
         """For the heartbeat, about once a second."""
+        ...
 
     async def orphaned(self) -> None:
         """The supervisor is dead, or the worker was told to go (SIGTERM): end all of ours, at most 1 s of grace.

@@ -109,7 +109,8 @@ def test_a_stream_reads_as_its_description_says_whole_bytewise_and_cut_anywhere(
     assert read(bytewise(data), kind, closed=closed) == whole
     if expected["chunks"]:
         sizes = iter(expected["chunks"])
-        places, at = [], 0
+        places: list[int] = []
+        at = 0
         for size in sizes:
             at += size
             places.append(at)

@@ -17,6 +17,7 @@ class EventReader(Protocol):
 
     def whole(self, body: bytes) -> list[AnyHappening]:
         """A whole JSON body that came in place of a stream: an answer, an error, or Malformed."""
+        ...
 
     def summary(self) -> Summary: ...
 
@@ -25,10 +26,12 @@ class Adapter(Protocol):
     @property
     def path(self) -> str:
         """Of the endpoint, under the base URL, with its leading slash."""
+        ...
 
     def headers(self, session_id: SessionId, key: str | None) -> Mapping[str, str]: ...
 
     def encode(self, request: StartAttempt) -> bytes:
         """The request's body."""
+        ...
 
     def reader(self) -> EventReader: ...

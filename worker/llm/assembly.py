@@ -101,7 +101,8 @@ class Assembly:
         seen: dict[str, set[tuple[str, str]]] = {}
         for number, draft in enumerate(self._drafts, 1):
             arguments = mend(draft.arguments)
-            twins = seen.setdefault(draft.id, set()) if draft.id else set()
+            none: set[tuple[str, str]] = set()
+            twins = seen.setdefault(draft.id, none) if draft.id else none
             if (draft.name, arguments) in twins:
                 continue
             calls.append(

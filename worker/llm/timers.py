@@ -59,7 +59,5 @@ class AttemptTimers:
         else:
             deadlines.append((self._last_byte, limits.silence_s, "silence"))
             deadlines.append((self._last_step, limits.progress_s, "no_progress"))
-        return min(
-            ((since + limit, name) for since, limit, name in deadlines if limit > 0),
-            default=(float("inf"), None),
-        )
+        on: list[tuple[float, StreamTimer]] = [(since + limit, name) for since, limit, name in deadlines if limit > 0]
+        return min(on, default=(float("inf"), None))
