@@ -15,7 +15,7 @@ from support.real_inputs import Mock, breaks, calls, fails, says
 from xprocess import ProcessStarter, XProcess
 
 
-class Starter(ProcessStarter):  # type: ignore[misc]  # it has no types
+class Starter(ProcessStarter):
     pattern = "running on http://127"
     timeout = 60
     terminate_on_interrupt = True
@@ -30,7 +30,7 @@ def address(pytestconfig: pytest.Config, tmpdir_factory: pytest.TempdirFactory) 
     """One mock for all tests here; its log lies outside the checkout."""
     with XProcess(pytestconfig, tmpdir_factory.mktemp("xprocess")) as processes:
         _pid, log = processes.ensure("llmock", Starter)
-        found = re.search(r"running on (http://127\.0\.0\.1:\d+)", Path(str(log)).read_text())
+        found = re.search(r"running on (http://127\.0\.0\.1:\d+)", Path(log).read_text())
         assert found is not None
         yield found[1]
         vars(pytestconfig)["_extlogfiles"].clear()  # the plugin would go on reading the log that is closed here
