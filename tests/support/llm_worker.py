@@ -10,9 +10,9 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import zmq
@@ -41,20 +41,29 @@ PROGRAM = (
 T = TypeVar("T", bound=FromWorker)
 
 
+class Lane(Protocol):
+    """A socket of zmq.asyncio as far as its own types leave the frames open."""
+
+    def send_multipart(self, msg_parts: Sequence[bytes], /) -> Awaitable[object]: ...
+
+
 class Connection:
     """One TCP connection that the worker made, seen from the server."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+        self._reading = asyncio.Lock()
+        """A stream has one reader at a time: the script and the test may both wait for the worker to go."""
         self.head = ""
         self.body: dict[str, Any] = {}
 
     async def request(self) -> None:
         """Read one whole request into `head` and `body`."""
-        self.head = (await self._reader.readuntil(b"\r\n\r\n")).decode()
-        length = int(self.head.lower().partition("content-length: ")[2].partition("\r\n")[0])
-        self.body = json.loads(await self._reader.readexactly(length))
+        async with self._reading:
+            self.head = (await self._reader.readuntil(b"\r\n\r\n")).decode()
+            length = int(self.head.lower().partition("content-length: ")[2].partition("\r\n")[0])
+            self.body = json.loads(await self._reader.readexactly(length))
 
     def send(self, data: bytes) -> None:
         self._writer.write(data)
@@ -70,7 +79,8 @@ class Connection:
         self.chunk(event({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}))
 
     def finish(self, reason: str = "stop") -> None:
-        self.chunk(event({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}))
+        delta: dict[str, str] = {}
+        self.chunk(event({"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}))
 
     def done(self) -> None:
         self.chunk(b"data: [DONE]\n\n")
@@ -99,10 +109,11 @@ class Connection:
         self._writer.close()
 
     async def gone(self) -> None:
-        """Until the worker has closed its end."""
-        with contextlib.suppress(ConnectionResetError):
-            while await self._reader.read(65536):
-                pass
+        """Until the worker has closed its end. Any number may wait for that."""
+        async with self._reading:
+            with contextlib.suppress(ConnectionResetError):
+                while await self._reader.read(65536):
+                    pass
 
 
 def event(value: object) -> bytes:
@@ -147,7 +158,7 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def server(*scripts: Script) -> AsyncIterator[Server]:
+async def server(*scripts: Script) -> AsyncGenerator[Server]:
     served = Server(*scripts)
     tasks: set[asyncio.Task[None]] = set()
 
@@ -176,6 +187,8 @@ class Supervisor:
         self._router = self._context.socket(zmq.ROUTER)
         self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._publisher = self._context.socket(zmq.XPUB)
+        self._mailbox: Lane = self._router
+        self._broadcast: Lane = self._publisher
         self.boot_paths = (str(folder / "mailbox"), str(folder / "broadcast"))
         self._router.bind(f"ipc://{self.boot_paths[0]}")
         self._publisher.bind(f"ipc://{self.boot_paths[1]}")
@@ -197,10 +210,10 @@ class Supervisor:
         await self.send_bytes(codec.to_worker.encode(message))
 
     async def send_bytes(self, data: bytes) -> None:
-        await self._router.send_multipart([WORKER.encode(), data])
+        await self._mailbox.send_multipart([WORKER.encode(), data])
 
     async def broadcast(self, message: ToWorker, topic: bytes = WORKER.encode()) -> None:
-        await self._publisher.send_multipart([topic, codec.to_worker.encode(message)])
+        await self._broadcast.send_multipart([topic, codec.to_worker.encode(message)])
 
     async def next(self, kind: type[T]) -> T:
         """The next message of this kind; those before it are in `received`."""
@@ -240,7 +253,7 @@ class Supervisor:
 @contextlib.asynccontextmanager
 async def worker(
     folder: Path, *, key: str | None = KEY, window_ms: float = 0.0, supervisor_fd: int | None = None
-) -> AsyncIterator[Supervisor]:
+) -> AsyncGenerator[Supervisor]:
     """A worker that is ready for work, ended with the block."""
     supervisor = Supervisor(folder)
     environment = {"PATH": os.environ["PATH"]} | {
