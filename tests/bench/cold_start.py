@@ -6,9 +6,10 @@ import subprocess
 import sys
 import time
 
+from support.command import SHIPPED
+
 from bench.figures import Figure, percentile
 from bench.stamping_server import StampingServer
-from support.command import COMMAND
 
 
 def measure(runs: int = 9) -> list[Figure]:
@@ -22,7 +23,7 @@ def measure(runs: int = 9) -> list[Figure]:
         bare.append((time.monotonic() - began) * 1000)
         began = time.monotonic()
         arguments = ["run", "-m", "m", "--base-url", server.base_url, "-o", "json", "hi"]
-        subprocess.run([*COMMAND, *arguments], check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        subprocess.run([*SHIPPED, *arguments], check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         cold.append((server.arrived[-1] - began) * 1000)
     server.close()
     return [

@@ -7,9 +7,10 @@ import subprocess
 import time
 
 import httpx
+from support.command import SHIPPED
+
 from bench.figures import Figure, percentile
 from bench.stamping_server import StampingServer
-from support.command import COMMAND
 
 
 def measure() -> list[Figure]:
@@ -28,7 +29,7 @@ def _at(*, rate: float, deltas: int, at_least: float, aim: float | None) -> list
 
 
 def _plain(base_url: str) -> list[float]:
-    delays = []
+    delays: list[float] = []
     with (
         httpx.Client(timeout=None) as client,
         client.stream("POST", f"{base_url}/chat/completions", json={"stream": True}) as response,
@@ -41,9 +42,9 @@ def _plain(base_url: str) -> list[float]:
 
 
 def _haltline(base_url: str) -> list[float]:
-    delays = []
+    delays: list[float] = []
     arguments = ["run", "-m", "m", "--base-url", base_url, "--json", "hi"]
-    with subprocess.Popen([*COMMAND, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen([*SHIPPED, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         for line in process.stdout:
             now = time.monotonic()

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -95,8 +96,11 @@ def test_a_workspace_that_is_none_is_exit_78(tmp_path: Path) -> None:
 
 def test_a_bug_of_ours_is_one_line_with_the_path_of_its_log(home: Path) -> None:
     (home / "run").mkdir(mode=0o700)
-    broken = "import haltline.cli.door as door; door.knock = lambda places: 1 / 0; "
-    command = [*COMMAND[:-1], broken + COMMAND[-1], "ps"]
+    broken = (
+        "import haltline.cli.door as door; door.knock = lambda places: 1 / 0; "
+        "from haltline.cli.launcher import main; main()"
+    )
+    command = [sys.executable, "-I", "-c", broken, "ps"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     code, line = complaint(ended)
     assert code == 1
@@ -167,9 +171,12 @@ def test_the_gateway_serves_until_a_signal_ends_it() -> None:
 
 def test_ps_loads_nothing_that_it_does_not_need() -> None:
     """M1: it has to work while the machine is overloaded."""
-    command = [*COMMAND[:-1], "import sys, json, os; from haltline.cli.main import cli; cli(None, ['ps', '--json']); "]
-    command[-1] += "print(json.dumps(sorted(sys.modules)))"
-    modules = json.loads(subprocess.check_output(command, text=True, timeout=30).splitlines()[-1])
+    program = (
+        "import sys, json; from haltline.cli.main import cli; cli(None, ['ps', '--json']); "
+        "print(json.dumps(sorted(sys.modules)))"
+    )
+    said = subprocess.check_output([sys.executable, "-I", "-c", program], text=True, timeout=30)
+    modules = json.loads(said.splitlines()[-1])
     unwanted = {"asyncio", "httpx", "rich", "psutil", "ssl", "haltline.cli.client", "haltline.cli.options"}
     assert unwanted.isdisjoint(modules)
     assert {"click", "zmq", "msgspec"} <= set(modules)

@@ -46,10 +46,9 @@ def test_a_stopped_tool_worker_takes_its_tree_with_it() -> None:
     running.process.send_signal(signal.SIGINT)
     ended = running.end()
     seconds_until_gone(began, HUNG_STOP_S * SLACK)
-    receipt = ended.result["cancel"]
-    assert isinstance(receipt, dict)
-    assert (ended.exit_code, receipt["rung"], receipt["survivors"]) == (130, "worker_kill", 0)
-    assert int(receipt["killed"]) > 0
+    receipt = ended.receipt
+    assert (ended.exit_code, receipt.rung, receipt.survivors) == (130, "worker_kill", 0)
+    assert receipt.killed > 0
     assert [event["status"] for event in ended.of("tool_result")] == ["outcome_unknown"]
 
 

@@ -15,7 +15,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-COMMAND = (sys.executable, "-I", "-c", "from haltline.cli.launcher import main; main()")
+import msgspec
+from support.checkout import ROOT
+
+from haltline.protocol.events import CancelReceipt, Counters
+
+COMMAND = (sys.executable, "-I", "-S", str(ROOT / "bin" / "start.py"))
+"""What bin/haltline becomes where the checkout is set up."""
+
+SHIPPED = (str(ROOT / "bin" / "haltline"),)
+"""What a user types; its start is part of the product's speed."""
+
 WITHIN_S = 20.0
 """Longest wait for anything; a broken product shows as a failure, not as a hanging test."""
 
@@ -38,6 +48,15 @@ class Ended:
         assert self.events, f"no event at all; stderr: {self.stderr}"
         assert self.events[-1]["type"] == "result", (self.events[-1], self.stderr)
         return self.events[-1]
+
+    @property
+    def receipt(self) -> CancelReceipt:
+        """The result's, of a run that was stopped."""
+        return msgspec.convert(self.result["cancel"], CancelReceipt)
+
+    @property
+    def counters(self) -> Counters:
+        return msgspec.convert(self.result["counters"], Counters)
 
     @property
     def text(self) -> str:
@@ -73,10 +92,8 @@ class Running:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         assert self.process.stderr is not None
-        self.stdin = self.process.stdin
-        if stdin is not None:
-            self.stdin.write(stdin)
-            self.stdin.close()
+        self.process.stdin.write(stdin)
+        self.process.stdin.close()
         self._selector = selectors.DefaultSelector()
         for stream in (self.process.stdout, self.process.stderr):
             os.set_blocking(stream.fileno(), False)
@@ -84,7 +101,10 @@ class Running:
 
     def until(self, wanted: Callable[[Event], bool] | str, within_s: float = WITHIN_S) -> Event:
         """The first event, seen already or still to come, that is wanted (by type, or by a function)."""
-        matches = (lambda event: event["type"] == wanted) if isinstance(wanted, str) else wanted
+
+        def matches(event: Event) -> bool:
+            return event["type"] == wanted if isinstance(wanted, str) else wanted(event)
+
         deadline = time.monotonic() + within_s
         looked_at = 0
         while True:
