@@ -184,7 +184,8 @@ class Draft:
         self.effects: list[AnyEffect] = []
 
     def show(self, event: AnyEvent) -> None:
-        self.effects.append(Show(event=event, run=self.state.run_number, turn=self.state.turn))
+        """What is said before the first prompt belongs to the first run: lines count runs from 1."""
+        self.effects.append(Show(event=event, run=max(1, self.state.run_number), turn=self.state.turn))
 
     def do(self, effect: AnyEffect) -> None:
         self.effects.append(effect)

@@ -58,14 +58,22 @@ def test_init_is_first_and_both_workers_are_started(drive: Drive) -> None:
                 limits=settings.run_limits,
                 version="0",
             ),
-            run=0,
+            run=1,
             turn=0,
         ),
         SpawnWorker(role="llm"),
-        Show(event=events.Worker(role="llm", pid=None, state="starting"), run=0, turn=0),
+        Show(event=events.Worker(role="llm", pid=None, state="starting"), run=1, turn=0),
         SpawnWorker(role="tool"),
-        Show(event=events.Worker(role="tool", pid=None, state="starting"), run=0, turn=0),
+        Show(event=events.Worker(role="tool", pid=None, state="starting"), run=1, turn=0),
     ]
+
+
+def test_every_line_of_a_session_names_a_run_from_one(drive: Drive) -> None:
+    """Interface: `run` (from 1); what comes before the first prompt belongs to the first run."""
+    drive.open().ready().prompt().answer().prompt().answer()
+    runs = [effect.run for effect in drive.done_so_far if isinstance(effect, Show)]
+    assert runs == sorted(runs)
+    assert set(runs) == {1, 2}
 
 
 def test_a_prompt_sends_the_whole_conversation_to_the_model(drive: Drive) -> None:

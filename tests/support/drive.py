@@ -9,6 +9,7 @@ After every step the invariants that must hold whatever happens are checked, so 
 5. Each request is a valid history.
 6. Each run has exactly one result; Finish follows it at once and the run says nothing more but of its workers.
 7. Whatever waits for a machine, and not for a person or the shell's own start deadline, has a deadline.
+8. Every line names the run that it belongs to, from 1; what comes before the first prompt belongs to the first.
 """
 
 from collections.abc import Iterable, Sequence
@@ -444,6 +445,7 @@ class Invariants:
                 pass
             case _:
                 assert self._ended == "no", f"{effect.event} outside of a run"
+        assert effect.run == max(1, self._run)
 
     def _not_lower(self, counters: Counters) -> None:
         for name in Counters.__struct_fields__:
