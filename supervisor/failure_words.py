@@ -1,11 +1,13 @@
 """One clear line for the user about a failure. Pure.
 
-The line: what failed (with the HTTP status), the provider's own words reduced to one line, what to do.
+The line: what failed (with the HTTP status, or the host and port that were not reached), the provider's own words
+reduced to one line, what to do.
 No HTML, no JSON, no key and no control character passes.
 """
 
 import re
 from datetime import UTC, datetime
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -58,6 +60,7 @@ SAYINGS: dict[tuple[Kind, Subkind | None], Saying] = {
     ("malformed_response", "empty"): Saying("the model's answer was empty", "ask again"),
 }
 
+_PORTS = {"http": 80, "https": 443}
 _KEY = re.compile(r"\b((?:sk|pk|rk|gsk|xai|key|api|AIza|ghp|hf|Bearer)[-_ ]?)[A-Za-z0-9_\-]{12,}")
 _JSON = re.compile(r"[{\[]\s*[\"'{\[].*", re.DOTALL)
 _TAG = re.compile(r"<[^>]{0,300}>")
@@ -75,21 +78,45 @@ def line(
     evidence: Evidence | None = None,
     said: str = "",
     resets_at_s: float | None = None,
+    base_url: str = "",
 ) -> str:
     """What failed, what was said, what to do.
 
     `said`: the words of an exception, an adapter or a refusal. `resets_at_s`: Unix seconds of a quota's reset.
+    `base_url`: where the request went; named where the network failed.
     """
     saying = SAYINGS.get((kind, subkind)) or SAYINGS[(kind, None)]
     words = one_line(said) or (provider_words(evidence) if evidence is not None else "")
     when = f" (resets {clock_time(resets_at_s)})" if resets_at_s is not None else ""
-    head = saying.what + (f" (HTTP {status})" if status is not None else "")
+    where = server(base_url) if kind == "network" else ""
+    told = ", ".join(part for part in (where, f"HTTP {status}" if status is not None else "") if part)
+    head = f"{saying.what} ({told})" if told else saying.what
     return head + (f": {words}" if words else "") + (f"; {saying.do}{when}" if saying.do else "")
 
 
-def worker_lost(words: str) -> str:
+def worker_lost(words: str, base_url: str) -> str:
     """The line for a worker that died with a request open."""
-    return f"the worker that held the request ended: {one_line(words) or 'without a word'}; a new one is started"
+    where = server(base_url)
+    request = f"the request to {where}" if where else "the request"
+    return f"the worker that held {request} ended: {one_line(words) or 'without a word'}; a new one is started"
+
+
+def server(base_url: str) -> str:
+    """`host:port` of a URL, an IPv6 address in brackets, without the user and password that it may hold.
+
+    "" where it names no host; the host alone where its port is no number."""
+    try:
+        parts = urlsplit(base_url)
+        host = parts.hostname or ""
+    except ValueError:  # a bracket that is not closed
+        return ""
+    if ":" in host:
+        host = f"[{host}]"
+    try:
+        port = parts.port or _PORTS.get(parts.scheme)
+    except ValueError:
+        return host
+    return f"{host}:{port}" if host and port else host
 
 
 def exception_words(exception: str) -> str:

@@ -67,10 +67,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     local: bool = False
 
 
-def normalise(failed: AttemptFailed, *, emitted: int, phase: Phase, wall_s: float) -> Failure:
+def normalise(failed: AttemptFailed, *, emitted: int, phase: Phase, wall_s: float, base_url: str = "") -> Failure:
     """The failure that these facts describe. Never raises, whatever the body and the headers hold.
 
     `emitted`: text and reasoning deltas of this attempt that were passed on. `wall_s`: Unix seconds at arrival.
+    `base_url`: where the request went; its host and port are named where the network failed.
     """
     headers = {name.lower(): value for name, value in failed.headers.items()}
     evidence = failure_evidence.read(failed.status, headers, failed.body)
@@ -95,6 +96,7 @@ def normalise(failed: AttemptFailed, *, emitted: int, phase: Phase, wall_s: floa
             evidence=evidence if failed.timer is None else None,
             said=failure_words.exception_words(failed.exception) if failed.exception else failed.malformed or "",
             resets_at_s=resets_at_s,
+            base_url=base_url,
         ),
         retry_after_ms=retry_after_ms,
         retry_at_s=resets_at_s if retry_after_ms is None else wall_s + retry_after_ms / 1000,
@@ -133,15 +135,15 @@ def of_finish(finish: Finish, *, has_text: bool, has_calls: bool, refusal: str, 
     )
 
 
-def worker_lost(phase: Phase, emitted: int, words: str) -> Failure:
-    """The LLM worker died with an attempt open; `words` says how it ended."""
+def worker_lost(phase: Phase, emitted: int, words: str, *, base_url: str = "") -> Failure:
+    """The LLM worker died with an attempt to `base_url` open; `words` says how it ended."""
     verdict = _broken(phase)
     return Failure(
         kind=verdict.kind,
         subkind=verdict.subkind,
         phase=phase,
         emitted=emitted,
-        message=failure_words.worker_lost(words),
+        message=failure_words.worker_lost(words, base_url),
     )
 
 

@@ -209,8 +209,13 @@ def failed(d: Draft, message: AttemptFailed) -> None:
     attempt = d.state.attempt
     if attempt is None or not is_current(d.state, message):
         return
-    failure = failures.normalise(message, emitted=attempt.emitted, phase=message.phase, wall_s=d.wall_s)
-    fail(d, failure, message.usage, message.calls)
+    fail(d, _normalised(d, attempt, message), message.usage, message.calls)
+
+
+def _normalised(d: Draft, attempt: Attempt, facts: AttemptFailed) -> Failure:
+    return failures.normalise(
+        facts, emitted=attempt.emitted, phase=facts.phase, wall_s=d.wall_s, base_url=d.state.settings.base_url
+    )
 
 
 def fail(d: Draft, failure: Failure, usage: Usage | None, calls: tuple[CallDraft, ...] = ()) -> None:
@@ -237,7 +242,7 @@ def overdue(d: Draft, usage: Usage | None) -> None:
         phase=attempt.phase,
         timer="whole_request",
     )
-    fail(d, failures.normalise(facts, emitted=attempt.emitted, phase=attempt.phase, wall_s=d.wall_s), usage)
+    fail(d, _normalised(d, attempt, facts), usage)
 
 
 def lost(d: Draft, words: str) -> None:
@@ -246,7 +251,7 @@ def lost(d: Draft, words: str) -> None:
     attempt = d.state.attempt
     if attempt is None:
         return
-    failure = failures.worker_lost(attempt.phase, attempt.emitted, words)
+    failure = failures.worker_lost(attempt.phase, attempt.emitted, words, base_url=d.state.settings.base_url)
     billed = None if failure.phase in ("first_event", "body") else Usage()
     text = _close_attempt(d, attempt, billed, (), partial=True)
     if _handling(failure) != "retry":

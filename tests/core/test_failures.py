@@ -10,6 +10,8 @@ from support.attempts import failed
 
 from haltline.protocol.exits import exit_code
 from haltline.protocol.kinds import Again, Finish, Handling, Kind, Phase, StreamTimer, Subkind
+from haltline.protocol.messages import AttemptFailed
+from haltline.supervisor import failure_words
 from haltline.supervisor.failures import (
     Asking,
     Explained,
@@ -154,6 +156,49 @@ def test_a_connection_that_fails_before_the_headers_is_network(
     failure = normalise(failed(phase="connect", exception=exception), emitted=0, phase="connect", wall_s=0.0)
     assert (failure.kind, failure.subkind, failure.again, failure.local) == ("network", subkind, again, local)
     assert "Errno" not in failure.message
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        failed(phase="connect", exception="ConnectError: [Errno -2] Name or service not known"),
+        failed(phase="connect", exception="ConnectError: [Errno -3] Temporary failure in name resolution"),
+        failed(phase="connect", exception="ConnectError: All connection attempts failed"),
+        failed(phase="connect", exception="ConnectError: [SSL: WRONG_VERSION_NUMBER] wrong version number"),
+        failed(phase="connect", timer="connect"),
+        failed(phase="headers", exception="ReadError: "),
+        failed(phase="headers"),
+    ],
+)
+def test_every_network_failure_names_the_host_and_the_port(attempt: AttemptFailed) -> None:
+    """The issue: with the gateway not there a run ends with 75, with host and port."""
+    failure = normalise(attempt, emitted=0, phase=attempt.phase, wall_s=0.0, base_url="http://user:secret@Gate.way/v1")
+    assert failure.kind == "network"
+    assert "(gate.way:80)" in failure.message
+    assert "secret" not in failure.message
+
+
+def test_a_worker_that_was_lost_names_where_its_request_went() -> None:
+    failure = worker_lost("connect", 0, "killed by signal 9", base_url="http://127.0.0.1:8080/v1")
+    assert failure.message == (
+        "the worker that held the request to 127.0.0.1:8080 ended: killed by signal 9; a new one is started"
+    )
+
+
+@pytest.mark.parametrize(
+    ("base_url", "server"),
+    [
+        ("http://127.0.0.1:8080/v1", "127.0.0.1:8080"),
+        ("https://api.example.com/v1", "api.example.com:443"),
+        ("http://[::1]:9/v1", "[::1]:9"),
+        ("http://host:port/v1", "host"),
+        ("http://[::1/v1", ""),
+        ("nonsense", ""),
+        ("", ""),
+    ],
+)
+def test_where_a_base_url_leads(base_url: str, server: str) -> None:
+    assert failure_words.server(base_url) == server
 
 
 @pytest.mark.parametrize("exception", ["ReadError: ", "RemoteProtocolError: peer closed connection", "Unknown: x"])

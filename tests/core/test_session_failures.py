@@ -206,3 +206,15 @@ def test_deltas_of_another_attempt_are_dropped(drive: Drive) -> None:
     before = drive.state
     drive.said("llm", Delta(**drive.work(), attempt=late, text="late"))
     assert drive.state == before
+
+
+def test_a_run_that_never_reached_its_server_ends_with_host_and_port(drive: Drive) -> None:
+    """The issue: the gateway is not there; also where its name does not resolve."""
+    drive.running().fail(phase="connect", exception="ConnectError: [Errno -2] Name or service not known")
+    drive.wait().fail(phase="connect", exception="ConnectError: [Errno -2] Name or service not known")
+    drive.wait().fail(phase="connect", exception="ConnectError: [Errno -2] Name or service not known")
+    assert drive.result.exit_code == 75
+    assert drive.result.message == (
+        "the base URL's host was not found (127.0.0.1:1): Name or service not known; "
+        "check the base URL and the name service; gave up after 3 attempts"
+    )
