@@ -14,6 +14,7 @@ import msgspec
 from haltline.cli.door import Admitted, knock
 from haltline.cli.lane import LANE, Lane, wait
 from haltline.cli.printable import fit, one_line
+from haltline.protocol import exits
 from haltline.protocol.client_messages import Listing, ListRequest, PsRow, Welcome
 from haltline.protocol.endpoints import Places
 
@@ -37,7 +38,7 @@ def _ps(*, as_json: bool, quiet: bool) -> int:
                 click.echo(row.id)
     else:
         click.echo(table(rows))
-    return 1 if doors.refused else 0
+    return exits.NO_PERMISSION if doors.refused else exits.COMPLETED
 
 
 def _rows(admitted: tuple[Admitted, ...]) -> tuple[list[PsRow], list[str]]:

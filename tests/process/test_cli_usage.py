@@ -127,6 +127,7 @@ def test_the_folder_of_a_supervisor_that_is_gone_is_passed_over(home: Path) -> N
 
 
 def test_a_door_that_refuses_is_told_in_its_own_words(home: Path) -> None:
+    """L4. It is no bug of ours, which exit 1 would mean."""
     folder = home / "run" / "one"
     folder.mkdir(parents=True)
 
@@ -136,7 +137,7 @@ def test_a_door_that_refuses_is_told_in_its_own_words(home: Path) -> None:
             peer.sendall(b"refused: a tool may not\n")
 
     ended = _with_door(folder, answer)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "[]\n", "haltline ps: a tool may not\n")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (77, "[]\n", "haltline ps: a tool may not\n")
 
 
 def test_a_supervisor_that_does_not_answer_is_named_and_holds_up_nobody(home: Path) -> None:
