@@ -4,9 +4,11 @@ Each entry is called in a fresh fork with the boot bytes that the supervisor sen
 a listening socket. Imports stay inside: the zygote decides what is loaded when.
 """
 
+import os
+
 import msgspec
 
-from haltline.protocol import linux
+from haltline.protocol import linux, secrets
 from haltline.protocol.boot import WorkerBoot
 
 ROLES = {
@@ -39,5 +41,6 @@ def gateway(_boot: bytes, fd: int | None) -> None:
 
     from haltline.gateway.main import run_on
 
+    secrets.forget(os.environ)
     linux.set_process_name("haltline-gatewa")
     run_on(socket.socket(fileno=fd))

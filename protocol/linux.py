@@ -6,8 +6,13 @@ Functions that need Linux return False elsewhere; `doctor` says which guarantees
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_NAME = 15
@@ -50,6 +55,15 @@ def reset_signals() -> None:
         if signal.getsignal(number) not in (wanted, None) and number not in (signal.SIGKILL, signal.SIGSTOP):
             signal.signal(number, wanted)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def raise_descriptor_limit() -> Callable[[], None]:
+    """As many open files as the system lets this process have: a session takes about ten in its supervisor and zygote,
+    and the usual soft limit of 1,024 would end at a hundred sessions. Returns what puts the old limit back, for forks:
+    programs that use select, or close every number that there may be, rely on a low one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def _prctl(option: int, argument: int | bytes) -> bool:

@@ -2,7 +2,8 @@
 
 1. A client speaks only after its hello brought a valid token, which is used up by that.
 2. A slow client never holds the supervisor: what its pipe does not take waits here, deltas merged into one,
-   events never dropped.
+   events never dropped. One that takes nothing for WAITING_MESSAGES events is lost.
+3. Nothing waits for a peer that has not proved itself: it gets an answer if its pipe takes it.
 """
 
 import asyncio
@@ -21,12 +22,14 @@ from haltline.supervisor.sockets import Frames, LoopSocket
 
 ClientId = NewType("ClientId", bytes)
 
+WAITING_MESSAGES = 10_000
+"""Some 10 MiB at a tool result each."""
 RETRY_FULL_S = 0.02
 """How soon a full pipe is tried again: a screen's refresh or so."""
 
 
 class ClientLane:
-    """`on_message(client, message)` for every message of a proven client."""
+    """`on_message(client, message)` for every message of a proven client, `on_stuck(client)` for one that is lost."""
 
     def __init__(
         self,
@@ -35,12 +38,15 @@ class ClientLane:
         *,
         supervisor_pid: int,
         on_message: Callable[[ClientId, ToSupervisor], None],
+        on_stuck: Callable[[ClientId], None],
     ) -> None:
         self._supervisor_pid = supervisor_pid
         self._on_message = on_message
+        self._on_stuck = on_stuck
         self._tokens: set[bytes] = set()
         self._proven: set[ClientId] = set()
         self._waiting: dict[ClientId, deque[ToClient]] = {}
+        self._retrying = False
         self._loop = asyncio.get_running_loop()
         self._router = LoopSocket(context, zmq.ROUTER, self._on_frames)
         self._router.set(zmq.ROUTER_MANDATORY, 1)
@@ -56,19 +62,28 @@ class ClientLane:
             _put(waiting, message)
         elif not self._send(client, message):
             self._waiting[client] = deque((message,))
-            self._loop.call_later(RETRY_FULL_S, self._retry)
+            self._retry_later()
+        if waiting is not None and len(waiting) > WAITING_MESSAGES:
+            del self._waiting[client]
+            self._proven.discard(client)
+            self._on_stuck(client)
 
     def _send(self, client: ClientId, message: ToClient) -> bool:
         return self._router.send((client, codec.to_client.encode(message)))
 
+    def _retry_later(self) -> None:
+        if self._waiting and not self._retrying:
+            self._retrying = True
+            self._loop.call_later(RETRY_FULL_S, self._retry)
+
     def _retry(self) -> None:
+        self._retrying = False
         for client, waiting in list(self._waiting.items()):
             while waiting and self._send(client, waiting[0]):
                 waiting.popleft()
             if not waiting:
                 del self._waiting[client]
-        if self._waiting:
-            self._loop.call_later(RETRY_FULL_S, self._retry)
+        self._retry_later()
 
     def _on_frames(self, frames: Frames) -> None:
         if len(frames) != 2:
@@ -77,7 +92,7 @@ class ClientLane:
         try:
             message = codec.to_supervisor.decode(frames[1])
         except Undecodable as error:
-            self.send(client, Refused(words=str(error)))
+            self._send(client, Refused(words=str(error)))
             return
         if isinstance(message, ClientHello):
             self._on_hello(client, message)
@@ -86,7 +101,7 @@ class ClientLane:
 
     def _on_hello(self, client: ClientId, hello: ClientHello) -> None:
         if hello.token not in self._tokens:
-            self.send(client, Refused(words="this token is not valid (any more)"))
+            self._send(client, Refused(words="this token is not valid (any more)"))
             return
         self._tokens.discard(hello.token)
         self._proven.add(client)

@@ -35,7 +35,7 @@ class Door:
     def _answer(self) -> None:
         try:
             peer, _address = self._listener.accept()
-        except (BlockingIOError, ConnectionAbortedError):
+        except OSError:  # it has gone again, or no descriptor is left: it is not let in
             return
         with peer:
             peer.setblocking(False)

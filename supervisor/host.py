@@ -1,8 +1,10 @@
 """One session's shell: feeds stimuli to the core, records them, performs the effects.
 
-1. One stimulus at a time: what an effect causes at once waits in a queue behind it.
-2. Recorded before done: everything buffered is committed before an intent is performed, and before the client is
-   told the result (K2). Text is committed at the latest RECORD_TEXT_S after it came.
+1. One stimulus at a time: what an effect causes at once waits in a queue behind it. Before each, time in which the
+   supervisor did not run is noticed, so that no deadline passes and no message counts as late because of it.
+2. Recorded before done: everything buffered is committed before an intent is performed, before the client is told
+   the result, and when a stimulus has been dealt with (K2). Text is committed at the latest RECORD_TEXT_S after it
+   came.
 3. All deadlines live in the core's state; the host keeps one timer, for the earliest.
 4. A message of a worker that is not the session's present one, or not ready, never reaches the core.
 5. A cancel is said again, addressed, until its acknowledgement has come or the worker is gone.
@@ -11,6 +13,7 @@
 """
 
 import asyncio
+import os
 import random
 import time
 import traceback
@@ -85,6 +88,7 @@ class SessionHost:
         mailbox: Mailbox,
         clients: ClientLane,
         journal: Journal | NoJournal,
+        notice_gap: Callable[[], None],
         on_closed: Callable[["SessionHost"], None],
     ) -> None:
         self.session_id = session_id
@@ -96,6 +100,7 @@ class SessionHost:
         self._record = Record(
             session_id, journal, on_failed=lambda failed: self._end_broken(str(failed), CONFIGURATION)
         )
+        self._notice_gap = notice_gap
         self._on_closed = on_closed
         self._loop = asyncio.get_running_loop()
         self._opened_s = self._loop.time()
@@ -103,6 +108,7 @@ class SessionHost:
         self._queue: deque[AnyStimulus] = deque()
         self._feeding = False
         self._timer: asyncio.TimerHandle | None = None
+        self._starting: dict[WorkerId, asyncio.TimerHandle] = {}
         self._owed: dict[WorkerId, Cancel] = {}
         self._resend: asyncio.TimerHandle | None = None
         self._waiting: list[ClientId] = []
@@ -118,11 +124,17 @@ class SessionHost:
         self.feed(Prompted(text=text))
 
     @property
+    def closing(self) -> bool:
+        """No prompt is taken any more."""
+        return self._closing
+
+    @property
     def running(self) -> bool:
         return session.is_running(self._state)
 
     def feed(self, stimulus: AnyStimulus) -> None:
         """Rule 1."""
+        self._notice_gap()
         self._queue.append(stimulus)
         if self._feeding:
             return
@@ -130,6 +142,7 @@ class SessionHost:
         try:
             while self._queue:
                 self._step(self._queue.popleft())
+            self._record.commit_rows()
             self._set_timer()
         except JournalFailed as failed:
             self._end_broken(str(failed), CONFIGURATION)
@@ -168,6 +181,7 @@ class SessionHost:
 
     def worker_ready(self, handle: WorkerHandle) -> None:
         handle.ready = True
+        self._started(handle)
         self._mailbox.send(
             handle.worker_id,
             Ready(
@@ -203,6 +217,7 @@ class SessionHost:
 
     def worker_exited(self, handle: WorkerHandle, words: str) -> None:
         handle.exited = True
+        self._started(handle)
         self._owed.pop(handle.worker_id, None)
         if handle.ready:
             self.feed(WorkerExited(role=handle.role, worker_id=handle.worker_id, pid=handle.pid, words=words))
@@ -214,6 +229,12 @@ class SessionHost:
         self.workers.remove(handle)
         self.feed(Swept(role=handle.role, worker_id=handle.worker_id, killed=killed, survivors=survivors))
         self._close_if_empty()
+
+    def _started(self, handle: WorkerHandle) -> None:
+        """It is ready, or dead: its start is over."""
+        timer = self._starting.pop(handle.worker_id, None)
+        if timer is not None:
+            timer.cancel()
 
     def _start_late(self, handle: WorkerHandle) -> None:
         """It said nothing in time: its end, which follows, is a failed start."""
@@ -230,7 +251,7 @@ class SessionHost:
             case SpawnWorker(role=role):
                 self._record.commit()
                 handle = self.workers.start(role)
-                self._loop.call_later(WORKER_START_S, self._start_late, handle)
+                self._starting[handle.worker_id] = self._loop.call_later(WORKER_START_S, self._start_late, handle)
             case SendAttempt(message=attempt):
                 # What it says follows from the rows before it; written out, each turn would repeat all earlier ones.
                 slim = msgspec.structs.replace(attempt, system="", items=(), tools=())
@@ -381,7 +402,7 @@ class SessionHost:
         own = PsRow(
             id=self.session_id,
             role="session",
-            pid=0,
+            pid=os.getpid(),
             state=session.ps_state(self._state),
             turn=session.turn(self._state),
             age_s=now - self._opened_s,

@@ -52,6 +52,7 @@ class Mailbox:
         self._expected: dict[WorkerId, Expected] = {}
         self._proven: set[WorkerId] = set()
         self._full: dict[WorkerId, list[bytes]] = {}
+        self._retrying = False
         self.dropped = 0
         """Messages that nobody proven sent, or that were none."""
         self._broadcast = LoopSocket(context, zmq.XPUB, self._on_subscription)
@@ -86,16 +87,21 @@ class Mailbox:
             waiting.append(data)
         elif not self._router.send((worker_id.encode(), data)):
             self._full[worker_id] = [data]
+            self._retry_later()
+
+    def _retry_later(self) -> None:
+        if self._full and not self._retrying:
+            self._retrying = True
             self._call_later(RETRY_FULL_S, self._retry)
 
     def _retry(self) -> None:
+        self._retrying = False
         for worker_id, waiting in list(self._full.items()):
             while waiting and self._router.send((worker_id.encode(), waiting[0])):
                 waiting.pop(0)
             if not waiting:
                 del self._full[worker_id]
-        if self._full:
-            self._call_later(RETRY_FULL_S, self._retry)
+        self._retry_later()
 
     def _on_subscription(self, frames: Frames) -> None:
         if frames[0][:1] != SUBSCRIBED:

@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Callable
 
 from haltline.protocol import linux, secrets
 from haltline.protocol.exits import BUG
@@ -22,11 +23,12 @@ def run(chain: Chain, roles_module: str) -> None:
         signal.signal(number, signal.SIG_IGN)
     linux.become_subreaper()
     linux.set_process_name("haltline-superv")
+    lower_limit = linux.raise_descriptor_limit()
     let_go_of_streams(chain.log)
     _import_base()
     supervisor_pidfd = os.pidfd_open(os.getpid())
     ours, zygotes = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    zygote_pid = fork(lambda: _zygote(chain, ours, zygotes, supervisor_pidfd, roles_module))
+    zygote_pid = fork(lambda: _zygote(chain, ours, zygotes, supervisor_pidfd, lower_limit, roles_module))
     zygotes.close()
     secrets.forget(os.environ)
     linux.set_not_dumpable()
@@ -40,7 +42,12 @@ def _import_base() -> None:
 
 
 def _zygote(
-    chain: Chain, ours: socket.socket, requests: socket.socket, supervisor_pidfd: int, roles_module: str
+    chain: Chain,
+    ours: socket.socket,
+    requests: socket.socket,
+    supervisor_pidfd: int,
+    lower_limit: Callable[[], None],
+    roles_module: str,
 ) -> None:
     """Body of the zygote process. It lets go of `ready_w` at once: its end is how a client learns of our death."""
     os.close(chain.ready_w)
@@ -50,7 +57,14 @@ def _zygote(
     from haltline.supervisor import zygote
 
     roles = importlib.import_module(roles_module)
-    zygote.run(requests, supervisor_pidfd, roles=roles.ROLES, early=roles.EARLY, idle=roles.IDLE)
+    zygote.run(
+        requests,
+        supervisor_pidfd,
+        roles=roles.ROLES,
+        early=roles.EARLY,
+        idle=roles.IDLE,
+        prepare_worker=lower_limit,
+    )
 
 
 async def _serve(chain: Chain, zygote_pid: int, requests: socket.socket, supervisor_pidfd: int) -> None:

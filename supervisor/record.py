@@ -46,6 +46,8 @@ class Record:
         self._on_failed = on_failed
         self._loop = asyncio.get_running_loop()
         self._seq = 0
+        self._rows = False
+        """Rows other than text wait for a commit."""
         self._text: Line | None = None
         """Deltas gathered and not yet a row, as one line."""
         self._flush: asyncio.TimerHandle | None = None
@@ -63,7 +65,7 @@ class Record:
     def unrecorded(self, event: events.AnyEvent) -> Line:
         """The line of an event that the journal will not have."""
         self._seq += 1
-        return self._line(event, run=0, turn=0)
+        return self._line(event, run=1, turn=0)
 
     def stimulus(self, stimulus: AnyStimulus, now: float) -> None:
         if isinstance(stimulus, FromWorker) and isinstance(stimulus.message, Delta | Heartbeat):
@@ -77,7 +79,14 @@ class Record:
 
     def commit(self) -> None:
         self._put_text()
+        self._rows = False
         self._journal.commit()
+
+    def commit_rows(self) -> None:
+        """After each stimulus: what was shown or decided is not left waiting for the next intent, which may be far
+        away (a wait, a question, a long tool). Text alone has its own time."""
+        if self._rows:
+            self.commit()
 
     def abandon(self) -> None:
         """The session was ended because it cannot be recorded; nothing of it is written any more."""
@@ -90,11 +99,13 @@ class Record:
 
     def _append(self, kind: str, body: bytes) -> None:
         self._put_text()
+        self._rows = True
         self._seq += 1
         self._journal.append(self._session_id, self._seq, rfc3339(time.time()), kind, body)
 
     def _row_of(self, line: Line) -> None:
         self._put_text()
+        self._rows = True
         self._write(line)
 
     def _write(self, line: Line) -> None:

@@ -1,8 +1,8 @@
 """The supervisor's loop: sessions, workers, terminals, and its own end. The only reader of the clock.
 
 1. One supervisor serves any number of sessions; nothing that happens to one reaches another.
-2. A client that owns sessions and is lost is a cancel of each of them. When the client that started the supervisor
-   is gone, or its last session is closed, the supervisor ends: workers first, then the zygote, then its sockets.
+2. The client that started the supervisor owns its sessions: its loss is a cancel of each of them. When it is gone,
+   or its last session is closed, the supervisor ends: workers first, then the zygote, then its sockets.
 3. Time in which this process did not run (suspend, SIGSTOP) is told to every session: it counts against nobody.
 """
 
@@ -29,7 +29,7 @@ from haltline.protocol.client_messages import (
     ToSupervisor,
 )
 from haltline.protocol.endpoints import Endpoints
-from haltline.protocol.errors import HaltlineError
+from haltline.protocol.errors import ConfigurationProblem, HaltlineError
 from haltline.protocol.exits import TERMINATED
 from haltline.protocol.ids import SessionId, WorkerId
 from haltline.protocol.messages import FromWorker
@@ -84,7 +84,11 @@ class Supervisor:
             call_later=self._loop.call_later,
         )
         self._clients = ClientLane(
-            context, self._endpoints, supervisor_pid=os.getpid(), on_message=self._on_client_message
+            context,
+            self._endpoints,
+            supervisor_pid=os.getpid(),
+            on_message=self._on_client_message,
+            on_stuck=self._client_stuck,
         )
         self._clients.grant(chain.token)
         self._door = Door(self._endpoints.door, ours=lambda: self._ours, grant=self._clients.grant)
@@ -158,7 +162,9 @@ class Supervisor:
             return
         match message:
             case Prompt(text=text):
-                if host.running:
+                if host.closing:
+                    self._refuse(client, "the session is being closed")
+                elif host.running:
                     self._refuse(client, "a run is going on; stop it first")
                 else:
                     host.prompt(text)
@@ -180,6 +186,7 @@ class Supervisor:
             mailbox=self._mailbox,
             clients=self._clients,
             journal=self._journal(settings, message.journal),
+            notice_gap=self._notice_gap,
             on_closed=self._on_closed,
         )
         self._hosts[session_id] = host
@@ -211,7 +218,10 @@ class Supervisor:
     def _embedded_gateway(self) -> str:
         """Base URL of the scripted gateway, which runs as one more child of the zygote."""
         if self._gateway_url is None:
-            listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+            try:
+                listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+            except OSError as error:
+                raise ConfigurationProblem(f"cannot listen on 127.0.0.1: {error.strerror}") from error
             self._gateway_url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
             self._spawner.spawn(GATEWAY, "gateway", b"", listener)
             listener.close()
@@ -250,14 +260,17 @@ class Supervisor:
     # Time and ends
 
     def _look(self) -> None:
-        """Rule 3."""
+        self._notice_gap()
+        self._loop.call_later(LOOK_S, self._look)
+
+    def _notice_gap(self) -> None:
+        """Rule 3. Called by the timer and before any stimulus: after a gap the loop deals with messages first."""
         now = self._loop.time()
         gap_s = now - self._last_look_s - LOOK_S
         self._last_look_s = now
         if gap_s > GAP_S:
-            for host in self._hosts.values():
+            for host in list(self._hosts.values()):
                 host.feed(Suspended(gap_s=gap_s))
-        self._loop.call_later(LOOK_S, self._look)
 
     def _client_left(self) -> None:
         """Rule 2. In good order the sessions are closed already."""
@@ -267,6 +280,12 @@ class Supervisor:
             host.close(CancelAsked(by="lost_client"))
         if not self._hosts:
             self._ended.set()
+
+    def _client_stuck(self, client: ClientId) -> None:
+        """It lives and takes nothing: as if it were gone."""
+        for host in list(self._hosts.values()):
+            if host.owner == client:
+                host.close(CancelAsked(by="lost_client"))
 
     def _on_closed(self, host: SessionHost) -> None:
         del self._hosts[host.session_id]

@@ -5,21 +5,30 @@
 2. The zygote reports each end (Exited, with the last words) and each sweep (Swept). While it lives, its word counts.
 3. Zygote dead: its children, living workers and orphans alike, have become ours. Ends are then seen through the
    pidfds, and what is below us and no living worker is swept here.
+4. A zygote that says nothing of a death that the pidfd shows, or does not start a worker in time, hangs: it is
+   killed, and rule 3 holds. No worker can be started after that.
+5. Requests that the socket does not take wait in order; a burst of sessions outruns the zygote for a while.
 """
 
 import asyncio
 import os
 import signal
 import socket
+from collections import deque
 from collections.abc import Callable
 
 import msgspec
 
-from haltline.protocol import trees
+from haltline.protocol import processes, trees
 from haltline.protocol.ids import WorkerId
 from haltline.supervisor import zygote
 
+REPORT_S = 1.0
+"""From a worker's death to the zygote's word of it, which takes about a millisecond (rule 4)."""
+START_S = 10.0
+"""From a request to the fork, which takes 1 to 3 ms; hundreds may stand in line (rule 4)."""
 _REPORTS_PER_TURN = 64
+GONE = "the process that starts workers is gone"
 
 
 class WorkerProcess(msgspec.Struct, kw_only=True):
@@ -54,6 +63,8 @@ class Spawner:
         self._on_exited = on_exited
         self._on_swept = on_swept
         self._workers: dict[WorkerId, WorkerProcess] = {}
+        self._unsent: deque[tuple[bytes, tuple[int, ...]]] = deque()
+        """Rule 5: requests with their descriptors, which are ours to close."""
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._requests, self._read_reports)
         self._loop.add_reader(self._zygote_pidfd, self._zygote_died)
@@ -65,9 +76,11 @@ class Spawner:
         request = zygote.Spawn(
             worker_id=worker_id, role=role, boot=boot, with_socket=with_socket, watches=not with_socket
         )
-        fds = [] if listener is None else [listener.fileno()]
-        if not self._ask(request, fds):
-            self._loop.call_soon(self._lost, worker_id, "the process that starts workers is gone")
+        if not self.zygote_alive:
+            self._loop.call_soon(self._lost, worker_id, GONE)
+            return
+        self._ask(request, () if listener is None else (os.dup(listener.fileno()),))
+        self._loop.call_later(START_S, self._expect_start, worker_id)
 
     def kill(self, worker_id: WorkerId) -> None:
         """SIGKILL, and everything under it, without grace. Does nothing if it is dead already."""
@@ -75,13 +88,9 @@ class Spawner:
         if worker is None or worker.exited:
             return
         worker.killed = True
-        self._ask(zygote.Kill(worker_id=worker_id), [])  # rule 1
+        self._ask(zygote.Kill(worker_id=worker_id))  # rule 1
         if worker.pidfd >= 0:
-            signal.pidfd_send_signal(worker.pidfd, signal.SIGKILL)
-
-    def pid(self, worker_id: WorkerId) -> int | None:
-        worker = self._workers.get(worker_id)
-        return None if worker is None or worker.pid == 0 else worker.pid
+            processes.signal_pidfd(worker.pidfd, signal.SIGKILL)
 
     def living(self) -> frozenset[int]:
         """Pids of the workers that are not known to be dead."""
@@ -89,31 +98,60 @@ class Spawner:
 
     def quit(self) -> None:
         """No more workers: the zygote leaves once it has no child."""
-        self._ask(zygote.Quit(), [])
+        self._ask(zygote.Quit())
 
     def kill_zygote(self) -> None:
-        if self.zygote_alive:
-            signal.pidfd_send_signal(self._zygote_pidfd, signal.SIGKILL)
+        processes.signal_pidfd(self._zygote_pidfd, signal.SIGKILL)
 
-    def _ask(self, request: zygote.Request, fds: list[int]) -> bool:
-        """False: the zygote is gone, or its queue is full because it hangs."""
-        try:
-            socket.send_fds(self._requests, [zygote.encode(request)], fds)
-        except (BrokenPipeError, ConnectionResetError, BlockingIOError):
-            return False
-        return True
+    def _ask(self, request: zygote.Request, fds: tuple[int, ...] = ()) -> None:
+        self._unsent.append((zygote.encode(request), fds))
+        self._send_requests()
 
-    def _read_reports(self) -> None:
+    def _send_requests(self) -> None:
+        """Rule 5. A zygote that is gone needs no request: its death is seen through its pidfd."""
+        while self._unsent:
+            data, fds = self._unsent[0]
+            try:
+                socket.send_fds(self._requests, [data], fds)
+            except BlockingIOError:
+                self._loop.add_writer(self._requests, self._send_requests)
+                return
+            except (BrokenPipeError, ConnectionResetError):
+                pass
+            self._unsent.popleft()
+            for fd in fds:
+                os.close(fd)
+        self._loop.remove_writer(self._requests)
+
+    def _expect_start(self, worker_id: WorkerId) -> None:
+        """Rule 4."""
+        worker = self._workers.get(worker_id)
+        if worker is not None and worker.pid == 0 and not worker.exited:
+            self.kill_zygote()
+
+    def _expect_report(self, worker_id: WorkerId) -> None:
+        """The pidfd shows a death: the zygote's word of it, with the last words, follows (rule 4)."""
+        worker = self._workers[worker_id]
+        self._loop.remove_reader(worker.pidfd)
+        self._loop.call_later(REPORT_S, self._miss_report, worker_id)
+
+    def _miss_report(self, worker_id: WorkerId) -> None:
+        worker = self._workers.get(worker_id)
+        if worker is not None and not worker.exited:
+            self.kill_zygote()
+
+    def _read_reports(self) -> bool:
+        """True: there may be more."""
         for _ in range(_REPORTS_PER_TURN):
             try:
                 data, fds, _flags, _address = socket.recv_fds(self._requests, zygote.REQUEST_BYTES, 1)
             except BlockingIOError:
-                return
+                return False
             except ConnectionResetError:
                 data, fds = b"", []
             if not data:
                 self._loop.remove_reader(self._requests)
-                return
+                return False
             match zygote.decode_report.decode(data):
                 case zygote.Spawned(worker_id=worker_id, pid=pid):
                     self._spawned(worker_id, pid, fds[0])
@@ -121,14 +159,16 @@ class Spawner:
                     self._exited(worker_id, words)
                 case zygote.Swept(worker_id=worker_id, killed=killed, survivors=survivors):
                     self._swept(worker_id, killed, survivors)
+        return True
 
     def _spawned(self, worker_id: WorkerId, pid: int, pidfd: int) -> None:
         worker = self._workers[worker_id]
         worker.pid = pid
         worker.pidfd = pidfd
         os.set_inheritable(pidfd, False)
+        self._loop.add_reader(pidfd, self._expect_report, worker_id)
         if worker.killed:
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            processes.signal_pidfd(pidfd, signal.SIGKILL)
         self._on_spawned(worker_id, pid)
 
     def _exited(self, worker_id: WorkerId, words: str) -> None:
@@ -154,16 +194,17 @@ class Spawner:
 
     def _zygote_died(self) -> None:
         self._loop.remove_reader(self._zygote_pidfd)
-        self._read_reports()  # what it said before
+        while self._read_reports():  # what it said before
+            continue
         self.zygote_alive = False
         self.zygote_ended.set()
         for worker in list(self._workers.values()):
             if worker.pidfd >= 0:
-                self._loop.add_reader(worker.pidfd, self._worker_died, worker.worker_id)
+                self._loop.add_reader(worker.pidfd, self._worker_died, worker.worker_id)  # in place of rule 2's
             elif worker.exited:
                 self._sweep(worker)
             else:
-                self._lost(worker.worker_id, "the process that starts workers died")
+                self._lost(worker.worker_id, GONE)
 
     def _worker_died(self, worker_id: WorkerId) -> None:
         worker = self._workers[worker_id]

@@ -5,11 +5,12 @@
 2. Requests are read before children are reaped: a deliberate kill is known as such when its death is seen, and
    its tree gets no grace. After any other death the tools of that worker get ORPHAN_GRACE_S.
 3. Orphans of a dead tool worker become the zygote's children. Every child that is no live worker is such an orphan.
+   Those of several dead workers cannot be told apart: while two are swept, the shorter grace counts for both.
 4. The supervisor's death is seen through its pidfd. Workers see it too and leave by themselves; what is left after
    ORPHANS_S is killed. The embedded gateway knows of no supervisor and is killed at once. The zygote goes when it
    has no child.
-5. A worker's stderr is a pipe that the zygote reads: its last words travel with the report of its end, and all of
-   it goes to the log. A worker that cannot start is known at once by its end.
+5. A worker's stderr is a pipe that the zygote reads: its last words travel with the report of its end and go to the
+   log. A worker that cannot start is known at once by its end.
 6. While nothing is asked of it, the zygote imports, step by step, what LLM workers need: a fork has as much of it as
    was done by then, and does the rest itself.
 """
@@ -21,6 +22,7 @@ import select
 import signal
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -107,15 +109,22 @@ class Zygote:
     """State of the zygote's loop."""
 
     def __init__(
-        self, requests: socket.socket, supervisor_pidfd: int, roles: Mapping[str, str], idle: Sequence[str]
+        self,
+        requests: socket.socket,
+        supervisor_pidfd: int,
+        roles: Mapping[str, str],
+        idle: Sequence[str],
+        prepare_worker: Callable[[], None],
     ) -> None:
         self._requests = requests
         self._supervisor_pidfd = supervisor_pidfd
         self._roles = roles
+        self._prepare_worker = prepare_worker
         self._idle: Iterator[None] | None = _steps(idle)
         self._children: dict[int, _Child] = {}
         self._sweeps: dict[WorkerId, trees.Sweep] = {}
         self._leave_by: float | None = None
+        self._unsent: deque[tuple[bytes, tuple[int, ...]]] = deque()
         self._poll = select.poll()
         self._wake_r, self._wake_w = os.pipe()
 
@@ -126,7 +135,10 @@ class Zygote:
         self._poll.register(self._supervisor_pidfd, select.POLLIN)
         while True:
             ready = dict(self._poll.poll(self._patience_ms()))
-            if self._requests.fileno() in ready:
+            asked = ready.get(self._requests.fileno(), 0)
+            if asked & select.POLLOUT:
+                self._send_reports()
+            if asked & ~select.POLLOUT:
                 self._serve()
             if self._supervisor_pidfd in ready:
                 self._begin_leaving()
@@ -183,6 +195,7 @@ class Zygote:
         entry = self._roles[spawn.role]
 
         def body() -> None:
+            os.close(words_r)
             self._become_worker(words_w)
             module, _, name = entry.partition(":")
             run: Callable[[bytes, int | None], None] = getattr(importlib.import_module(module), name)
@@ -203,6 +216,7 @@ class Zygote:
         """In the fork: let go of everything that is the zygote's."""
         signal.set_wakeup_fd(-1)
         linux.reset_signals()
+        self._prepare_worker()
         os.dup2(words_w, 2)
         os.close(words_w)
         self._requests.close()
@@ -220,11 +234,27 @@ class Zygote:
                 signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
 
     def _tell(self, report: Report, pidfd: int | None = None) -> None:
-        fds = [] if pidfd is None else [pidfd]
-        try:
-            socket.send_fds(self._requests, [encode(report)], fds)
-        except (BrokenPipeError, ConnectionResetError):
-            self._begin_leaving()
+        """In order; a supervisor that does not read for a while holds nothing up here. One that left needs no word."""
+        if self._leave_by is not None:
+            return
+        self._unsent.append((encode(report), () if pidfd is None else (os.dup(pidfd),)))
+        self._send_reports()
+
+    def _send_reports(self) -> None:
+        while self._unsent:
+            data, fds = self._unsent[0]
+            try:
+                socket.send_fds(self._requests, [data], fds)
+            except BlockingIOError:
+                self._poll.register(self._requests, select.POLLIN | select.POLLOUT)
+                return
+            except (BrokenPipeError, ConnectionResetError):
+                self._begin_leaving()
+            self._unsent.popleft()
+            for fd in fds:
+                os.close(fd)
+        if self._leave_by is None:
+            self._poll.register(self._requests, select.POLLIN)
 
     # Children
 
@@ -330,8 +360,9 @@ def run(
     roles: Mapping[str, str],
     early: Sequence[str],
     idle: Sequence[str],
+    prepare_worker: Callable[[], None],
 ) -> None:
-    """Body of the zygote process."""
+    """Body of the zygote process. `prepare_worker` is called in each fork, to undo what is for us alone."""
     linux.become_subreaper()
     linux.set_process_name("haltline-zygote")
     requests.setblocking(False)
@@ -339,4 +370,4 @@ def run(
         importlib.import_module(module)
     gc.freeze()
     linux.set_not_dumpable()
-    Zygote(requests, supervisor_pidfd, roles, idle).run()
+    Zygote(requests, supervisor_pidfd, roles, idle, prepare_worker).run()
