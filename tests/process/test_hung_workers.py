@@ -63,3 +63,16 @@ def test_a_hung_worker_is_found_without_a_cancel(model: str, began: str, role: s
     )
     running.process.send_signal(signal.SIGINT)
     running.end()
+
+
+def test_a_stopped_zygote_hides_no_death_of_a_worker() -> None:
+    """L1: known at once; the zygote whose word is missing is killed, and its children are swept by the supervisor."""
+    running = Running(["run", "-m", "demo/slow", "--json", "hi"])
+    running.until(is_delta)
+    pids = members(running)
+    os.kill(pids["zygote"], signal.SIGSTOP)
+    os.kill(pids["llm"], signal.SIGKILL)
+    began = time.monotonic()
+    ended = running.end()
+    assert (ended.result["reason"], ended.result["kind"], ended.exit_code) == ("failed", "stream_truncated", 76)
+    seconds_until_gone(began, 2 * SLACK)
