@@ -3,6 +3,7 @@
 Life of a worker:   Hello -> (supervisor sees its subscription frame) -> Ready -> work ... -> Shutdown.
 Life of an attempt: StartAttempt -> AttemptProgress, Delta ... -> AttemptEnded | AttemptFailed.
 Life of a call:     RunTool -> ToolStarted -> ToolEnded (a call that never started: ToolEnded alone).
+                    RunTool -> ToolLeadsOutside (-> RunTool once more, with outside_allowed).
 Life of a cancel:   Cancel (broadcast, then addressed, resent) -> CancelAcknowledged -> CancelDone.
 
 A generation is raised by the supervisor whenever it stops or supersedes work in a session. A worker refuses
@@ -182,9 +183,18 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolEnded(OfCall, tag="tool_ended", frozen=True, kw_only=True):
-    """Tool worker -> supervisor: exactly one per RunTool that was not cancelled; its process tree is gone."""
+    """Tool worker -> supervisor: exactly one per RunTool that was not cancelled and did not lead outside; its process
+    tree is gone."""
 
     outcome: Outcome
+
+
+class ToolLeadsOutside(OfCall, tag="tool_leads_outside", frozen=True, kw_only=True):
+    """Tool worker -> supervisor, in place of ToolStarted and ToolEnded: with links resolved the call's path lies
+    outside the workspace, which was not approved. Nothing was run and the call is the supervisor's again (J1)."""
+
+    real: str
+    """Where the path leads, absolute."""
 
 
 class Cancel(Message, tag="cancel", frozen=True, kw_only=True):
@@ -247,6 +257,7 @@ FromWorker = (
     | AttemptFailed
     | ToolStarted
     | ToolEnded
+    | ToolLeadsOutside
     | CancelAcknowledged
     | CancelDone
 )

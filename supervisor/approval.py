@@ -4,7 +4,7 @@ Rules, first match
 1. yolo, or "everything" answered before: it runs.
 2. plan: whatever is not read-only is refused.
 3. A path outside the workspace is asked about, in every mode and for every tool. Seen here in the text of the path;
-   the tool worker resolves links and refuses what leads outside without having been allowed to.
+   the tool worker resolves links and hands back what leads outside without having been allowed to (`leads_to`).
 4. Read-only tools, tools of `allowed_tools`, tools that were allowed for the session: it runs.
 5. auto-edit: tools that edit files of the workspace run.
 6. Anything else is asked about; with nobody there to answer, it is refused.
@@ -62,24 +62,29 @@ def decide(
     allowed_tools: tuple[str, ...],
     grants: Grants,
     cwd: str,
+    leads_to: str | None = None,
 ) -> Run | Ask | Deny:
-    """`arguments`: a JSON object that has passed the tool's schema."""
+    """`arguments`: a JSON object that has passed the tool's schema. `leads_to`: the place outside to which the tool
+    worker saw its path lead; None: it has not looked."""
     if mode == "yolo" or grants.everything:
         return Run(outside_allowed=True)
     if mode == "plan" and not tool.read_only:
         return Deny(why="plan")
     named = msgspec.json.decode(arguments, type=_Named)
-    outside = named.path is not None and is_outside(named.path, cwd)
+    outside = leads_to is not None or (named.path is not None and is_outside(named.path, cwd))
     free = tool.read_only or tool.name in allowed_tools or tool.name in grants.tools
     if not outside and (free or (mode == "auto-edit" and tool.edits)):
         return Run()
     if not interactive:
         return Deny(why="nobody_outside" if outside else "nobody")
-    return Ask(question=_question(tool, named, outside), outside=outside)
+    return Ask(question=_question(tool, named, outside, leads_to), outside=outside)
 
 
 def is_outside(path: str, cwd: str) -> bool:
-    """Whether the text of the path leads out of the workspace. Links are not looked at: rule 3."""
+    """Whether the text of the path leads out of the workspace. Links are not looked at: rule 3. The home folder counts
+    as outside, wherever it lies: only the tool worker knows."""
+    if path == "~" or path.startswith("~/"):
+        return True
     root = posixpath.normpath(cwd)
     whole = posixpath.normpath(posixpath.join(root, path))
     return whole != root and not whole.startswith(root.rstrip("/") + "/")
@@ -98,8 +103,12 @@ def granted(grants: Grants, answer: ApprovalAnswer, tool_name: str) -> Grants:
             assert_never(answer)
 
 
-def _question(tool: Tool, named: _Named, outside: bool) -> str:
+def _question(tool: Tool, named: _Named, outside: bool, leads_to: str | None) -> str:
     what = named.command if named.command is not None else named.path or ""
-    head = what if len(what) <= QUESTION_HEAD else f"{what[:QUESTION_HEAD]}... ({len(what)} characters)"
     place = " outside the workspace" if outside else ""
-    return f"Allow {tool.name}{place}: {head}"
+    way = "" if leads_to is None else f", which leads to {_head(leads_to)}"
+    return f"Allow {tool.name}{place}: {_head(what)}{way}"
+
+
+def _head(text: str) -> str:
+    return text if len(text) <= QUESTION_HEAD else f"{text[:QUESTION_HEAD]}... ({len(text)} characters)"

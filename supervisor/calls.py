@@ -7,7 +7,9 @@ Rules
 2. The checks of a call, in order: repeat detectors, known tool, arguments, schema, approval. The first that refuses
    closes the call with words for the model.
 3. A looping call is refused before anything is asked; if it is invalid as well, it counts among the invalid too.
-4. Between the last check and the run stands nothing but the journal: the shell records RunTool, then sends it.
+4. A path that leads out of the workspace by a link is found by the tool worker, which then runs nothing. The call
+   goes through the approval once more, when what ran beside it has ended, and is sent again if it is allowed (J1).
+5. Between the last check and the run stands nothing but the journal: the shell records RunTool, then sends it.
 """
 
 from typing import assert_never
@@ -16,7 +18,7 @@ import msgspec
 
 from haltline.protocol import events
 from haltline.protocol.kinds import CallStatus
-from haltline.protocol.messages import Outcome, RunTool, ToolEnded, ToolStarted
+from haltline.protocol.messages import Outcome, RunTool, ToolEnded, ToolLeadsOutside, ToolStarted
 from haltline.protocol.tools import TOOLS, Tool
 from haltline.supervisor import active_time, approval, arguments, budget, deadlines, ends, feedback, repeat, turns
 from haltline.supervisor.effects import SendTool
@@ -71,10 +73,12 @@ def _next_group(state: SessionState) -> tuple[Call, ...]:
 
 
 def _check_group(d: Draft, group: tuple[Call, ...]) -> bool:
-    """Checks what is new in the group; False: a person is being asked, or the run is over."""
+    """Checks what is new in the group, or new about it; False: a person is being asked, or the run is over."""
     for call in group:
         if call.stage == "new":
             _check(d, call)
+        elif call.stage == "outside":
+            _approve(d, call, Valid(tool=TOOLS[call.call.name], arguments=call.arguments))
         if d.state.phase in ("idle", "waiting_approval"):
             return False
     return True
@@ -167,6 +171,7 @@ def _approve(d: Draft, call: Call, valid: Valid) -> None:
         allowed_tools=settings.allowed_tools,
         grants=d.state.grants,
         cwd=settings.cwd,
+        leads_to=call.leads_to,
     )
     match decision:
         case approval.Run(outside_allowed=outside):
@@ -208,7 +213,7 @@ def answered(d: Draft, said: Answered) -> None:
 
 
 def _send(d: Draft, call: Call) -> None:
-    """Rule 4."""
+    """Rule 5."""
     state = d.state
     limits = state.settings.tools
     own = msgspec.json.decode(call.arguments, type=_OwnLimit).timeout_s
@@ -236,7 +241,7 @@ def _send(d: Draft, call: Call) -> None:
     )
 
 
-def is_current(state: SessionState, message: ToolStarted | ToolEnded) -> bool:
+def is_current(state: SessionState, message: ToolStarted | ToolEnded | ToolLeadsOutside) -> bool:
     """Whether the report belongs to the present turn; anything else is stale and dropped."""
     return (
         state.phase == "running_tools"
@@ -260,6 +265,14 @@ def ended(d: Draft, message: ToolEnded) -> None:
     call = ends.open_call(d, message.call_id) if is_current(d.state, message) else None
     if call is not None:
         ends.close_call(d, call, message.outcome)
+
+
+def led_outside(d: Draft, message: ToolLeadsOutside) -> None:
+    """Rule 4. Only of a call that has not started and was not allowed to lead outside."""
+    call = ends.open_call(d, message.call_id) if is_current(d.state, message) else None
+    if call is not None and not call.started and not call.outside_allowed:
+        ends.set_call(d, msgspec.structs.replace(call, stage="outside", leads_to=message.real))
+        ends.forget_deadlines(d, call)
 
 
 def stopped_by_worker(d: Draft, outcomes: dict[str, Outcome]) -> None:

@@ -47,9 +47,7 @@ def close_call(d: Draft, call: Call, outcome: Outcome) -> None:
     set_call(d, msgspec.structs.replace(call, stage="closed", outcome=outcome))
     if outcome.status != "refused_loop":
         state.window = repeat.ended(state.window, call.call.name, call.call.arguments_raw, outcome, d.now)
-    state.deadlines = deadlines.without(state.deadlines, deadlines.name_of("work", call.call.call_id))
-    if not any(other.stage == "sent" for other in state.calls):
-        state.deadlines = deadlines.without(state.deadlines, deadlines.name_of("hang", "tool"))
+    forget_deadlines(d, call)
     d.show(
         events.ToolResult(
             call_id=call.call.call_id,
@@ -61,6 +59,14 @@ def close_call(d: Draft, call: Call, outcome: Outcome) -> None:
             ms=outcome.ms,
         )
     )
+
+
+def forget_deadlines(d: Draft, call: Call) -> None:
+    """The tool worker has this call no longer in hand."""
+    state = d.state
+    state.deadlines = deadlines.without(state.deadlines, deadlines.name_of("work", call.call.call_id))
+    if not any(other.stage == "sent" for other in state.calls):
+        state.deadlines = deadlines.without(state.deadlines, deadlines.name_of("hang", "tool"))
 
 
 def open_call(d: Draft, call_id: CallId) -> Call | None:

@@ -36,6 +36,7 @@ from haltline.protocol.messages import (
     Delta,
     Heartbeat,
     ToolEnded,
+    ToolLeadsOutside,
     ToolStarted,
 )
 from haltline.protocol.settings import SessionSettings
@@ -392,6 +393,8 @@ def _said(d: Draft, said: FromWorker) -> None:
             calls.started(d, said.message)
         case ToolEnded():
             calls.ended(d, said.message)
+        case ToolLeadsOutside():
+            calls.led_outside(d, said.message)
         case CancelAcknowledged():
             stopping.acknowledged(d, said.role, said.message)
             overdue.acknowledged(d, said.role, said.message)

@@ -97,14 +97,17 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One call of the present turn.
 
-    new -> asking -> cleared -> sent -> closed; closed at once where a check refuses it.
+    new -> asking -> cleared -> sent -> closed; closed at once where a check refuses it. sent -> outside -> asking where
+    the tool worker finds that the path leads out of the workspace.
     """
 
     call: ToolCall
-    stage: Literal["new", "asking", "cleared", "sent", "closed"] = "new"
+    stage: Literal["new", "asking", "cleared", "sent", "outside", "closed"] = "new"
     arguments: bytes = b""
     """cleared: the checked JSON object."""
     question: str | None = None
+    leads_to: str | None = None
+    """outside: where the path really leads."""
     outside_allowed: bool = False
     """cleared, or granted by the answer that is being waited for."""
     started: bool = False

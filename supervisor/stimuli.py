@@ -17,6 +17,7 @@ from haltline.protocol.messages import (
     Delta,
     Heartbeat,
     ToolEnded,
+    ToolLeadsOutside,
     ToolStarted,
 )
 
@@ -81,6 +82,7 @@ class FromWorker(Stimulus, tag="from_worker", frozen=True, kw_only=True):
         | AttemptFailed
         | ToolStarted
         | ToolEnded
+        | ToolLeadsOutside
         | CancelAcknowledged
         | CancelDone
         | Heartbeat

@@ -59,6 +59,28 @@ def test_a_path_outside_is_asked_about_in_every_mode_but_yolo(mode: ApprovalMode
     assert verdict("write_file", "yolo", path="/etc/passwd") == "run, outside too"
 
 
+def test_a_link_that_was_seen_to_lead_outside_is_asked_about_with_where_it_leads() -> None:
+    """J1: symlinks resolved, which only the tool worker can do."""
+
+    def decided(*, interactive: bool, grants: Grants) -> Run | Ask | Deny:
+        return decide(
+            TOOLS["read_file"],
+            b'{"path":"link/x"}',
+            mode="ask",
+            interactive=interactive,
+            allowed_tools=("read_file",),
+            grants=grants,
+            cwd=CWD,
+            leads_to="/etc/x",
+        )
+
+    assert decided(interactive=True, grants=Grants()) == Ask(
+        question="Allow read_file outside the workspace: link/x, which leads to /etc/x", outside=True
+    )
+    assert decided(interactive=False, grants=Grants()) == Deny(why="nobody_outside")
+    assert decided(interactive=True, grants=Grants(everything=True)) == Run(outside_allowed=True)
+
+
 def test_allowed_and_granted_tools_are_not_asked_about_inside() -> None:
     assert verdict("shell", "ask", allowed=("shell",)) == "run"
     assert verdict("shell", "ask", grants=Grants(tools=("shell",))) == "run"
@@ -99,6 +121,10 @@ def test_a_long_command_is_shown_in_part() -> None:
         ("a/../../x", True),
         ("/home/me/project2/a", True),
         ("/", True),
+        ("~", True),
+        ("~/x", True),
+        ("~x", False),
+        ("a/~", False),
     ],
 )
 def test_whether_a_path_leads_outside(path: str, outside: bool) -> None:

@@ -62,6 +62,7 @@ class Happenings:
             self.tool_started,
             self.tool_ended,
             self.tool_ended,
+            self.tool_led_outside,
             self.acknowledged,
             self.done,
             self.heartbeat,
@@ -91,7 +92,7 @@ class Happenings:
             case "waiting_approval":
                 return self.answer
             case "running_tools":
-                return (self.tool_started, self.tool_ended)[number % 2]
+                return (self.tool_started, self.tool_ended, self.tool_led_outside)[number % 3]
             case "cancelling":
                 return (self.acknowledged, self.done, self.swept, self.tick)[number % 4]
 
@@ -190,6 +191,10 @@ class Happenings:
         message = messages.ToolEnded(**self.work(number), call_id=self.call_id(number), outcome=outcome(text))
         return self.say("tool", number, message)
 
+    def tool_led_outside(self, number: int) -> AnyStimulus:
+        message = messages.ToolLeadsOutside(**self.work(number), call_id=self.call_id(number), real="/etc/x")
+        return self.say("tool", number, message)
+
     def acknowledged(self, number: int) -> AnyStimulus:
         role = self.role(number)
         generation = self.drive.state.generation - (number % 7 == 6)
@@ -241,7 +246,7 @@ class Happenings:
 @settings(max_examples=300)
 @given(
     mode=st.sampled_from(MODES),
-    story=st.lists(st.tuples(st.integers(0, 47), st.integers(0, 100)), max_size=80),
+    story=st.lists(st.tuples(st.integers(0, 49), st.integers(0, 100)), max_size=80),
 )
 def test_the_invariants_hold_in_any_order_and_a_stop_always_ends(
     mode: SessionSettings, story: list[tuple[int, int]]

@@ -284,6 +284,55 @@ def test_a_path_outside_the_workspace_is_asked_about_even_to_read() -> None:
     assert [(tool.call_id, tool.outside_allowed) for tool in drive.sent_tools] == [("c1", True)]
 
 
+def test_a_call_that_leads_outside_by_a_link_is_asked_about_and_sent_again() -> None:
+    """J1: symlinks resolved. One tool_start and one tool_result, for the one time that it ran."""
+    drive = Drive(ASK).running().end(read("link/x"))
+    drive.told()
+    drive.leads_outside("c1", "/etc/x")
+    question = "Allow read_file outside the workspace: link/x, which leads to /etc/x"
+    assert drive.told() == [events.Approval(call_id=CallId("c1"), question=question)]
+    assert session.ps_state(drive.state) == "waiting"
+    drive.answers("c1", "yes").runs("c1")
+    assert [(tool.call_id, tool.outside_allowed) for tool in drive.sent_tools] == [("c1", False), ("c1", True)]
+    told = drive.told()
+    assert [type(event) for event in told] == [events.Approval, events.ToolStart, events.ToolResult]
+    assert drive.state.run.tool_runs == 1
+
+
+@pytest.mark.parametrize("mode", ["ask", "auto-edit", "plan"])
+def test_a_call_that_leads_outside_by_a_link_is_denied_where_nobody_can_be_asked(mode: ApprovalMode) -> None:
+    """J1, J3."""
+    drive = Drive(settings(approval_mode=mode)).running().end(read("link/x")).leads_outside("c1")
+    (result,) = results(drive)
+    assert (result.status, result.text) == ("denied", feedback.denied("nobody_outside"))
+    assert len(drive.requests) == 2
+
+
+def test_neighbours_of_a_call_that_leads_outside_end_before_it_is_asked_about() -> None:
+    drive = Drive(ASK).running().end(read("a"), read("link/x"), read("link/y"))
+    drive.leads_outside("c2").leads_outside("c3")
+    assert session.ps_state(drive.state) == "running"
+    drive.runs("c1")
+    assert [event.call_id for event in drive.told() if isinstance(event, events.Approval)] == ["c2"]
+    drive.answers("c2", "always_all")
+    assert [(tool.call_id, tool.outside_allowed) for tool in drive.sent_tools[3:]] == [("c2", True), ("c3", True)]
+    drive.runs("c3").runs("c2")
+    assert len(drive.requests) == 2
+
+
+def test_a_call_that_leads_outside_is_not_started_when_the_stop_comes_first() -> None:
+    """F8."""
+    drive = Drive(ASK).running().end(read("link/x"))
+    drive.cancel().leads_outside("c1").stopped()
+    assert [result.status for result in results(drive)] == ["cancelled_not_started"]
+
+
+def test_a_call_that_was_allowed_outside_cannot_be_handed_back(drive: Drive) -> None:
+    drive.running().end(read("link/x")).leads_outside("c1").runs("c1")
+    assert [tool.outside_allowed for tool in drive.sent_tools] == [True]
+    assert [result.status for result in results(drive)] == ["done"]
+
+
 def test_a_looping_call_is_not_asked_about_a_third_time() -> None:
     """H9."""
     drive = Drive(ASK).running()

@@ -14,7 +14,7 @@ import pytest
 from support.tool_worker import ToolWorker
 
 from haltline.protocol.kinds import CallStatus, Changed
-from haltline.protocol.messages import CancelAcknowledged, CancelDone, Outcome
+from haltline.protocol.messages import CancelAcknowledged, CancelDone, Outcome, ToolEnded, ToolStarted
 from haltline.protocol.settings import ToolLimits
 
 NEVER_ENDS = "(a+)+$"
@@ -253,21 +253,35 @@ def test_a_path_out_of_the_workspace_needs_approval(tmp_path: Path, name: str, a
     (tmp_path / "room/link").symlink_to("..")
     ways = ["../outside", "link/outside", f"{tmp_path}/outside", "inside/../../outside"]
     with ToolWorker(tmp_path / "room") as worker:
-        refused = [said(worker.run(name, path=way, **arguments)) for way in ways]
+        handed_back = [worker.start(name, path=way, **arguments) for way in ways]
+        assert [worker.led_outside(call) for call in handed_back] == [f"{tmp_path}/outside"] * len(ways)
         assert (tmp_path / "outside").read_text() == "secret\n"
         allowed = worker.run(name, path="link/outside", outside_allowed=True, **arguments)
-    assert refused == [
-        (
-            "failed",
-            "nothing",
-            (
-                f"error: {way} lies outside the workspace {tmp_path}/room, which needs approval; nothing was changed. "
-                "Use a path inside the workspace, or ask the user."
-            ),
-        )
-        for way in ways
-    ]
+        ran = [message.call_id for message in worker.came if isinstance(message, ToolStarted | ToolEnded)]
     assert allowed.status == "done"
+    assert not set(ran) & set(handed_back)
+
+
+def test_a_call_that_led_outside_may_come_again_and_is_reported_once(tmp_path: Path) -> None:
+    """F8: what a stop reports of the turn is the run that was allowed."""
+    (tmp_path / "outside").write_text("secret\n")
+    (tmp_path / "room").mkdir()
+    (tmp_path / "room/link").symlink_to("../outside")
+    with ToolWorker(tmp_path / "room") as worker:
+        call = worker.start("read_file", path="link")
+        worker.led_outside(call)
+        worker.allow_outside(call, "read_file", path="link")
+        outcome = worker.ended(call)
+        done = worker.stopped()
+    assert [(entry.call_id, entry.outcome) for entry in done.calls] == [(call, outcome)]
+
+
+def test_a_path_with_a_nul_names_no_file(worker: ToolWorker) -> None:
+    assert said(worker.run("read_file", path="a\0b", outside_allowed=True)) == (
+        "failed",
+        "nothing",
+        "error: a\\0b names no file, it holds a NUL character; nothing was changed. Correct the path and call again.",
+    )
 
 
 # glob and search

@@ -3,7 +3,8 @@
 After every step the invariants that must hold whatever happens are checked, so each test of the core proves them too:
 
 1. A step changes nothing that it was given, and its state survives the way through msgpack.
-2. The LLM worker never has two attempts in hand; no call is sent twice; nothing is sent during a stop.
+2. The LLM worker never has two attempts in hand; no call is sent twice, but for one that was handed back unrun and
+   may now lead outside; nothing is sent during a stop.
 3. What is sent carries the present generation; generations and counters never fall.
 4. Each tool_use has exactly one tool_result, before the next request and before the result of the run.
 5. Each request is a valid history.
@@ -44,6 +45,7 @@ Said = (
     | messages.AttemptFailed
     | messages.ToolStarted
     | messages.ToolEnded
+    | messages.ToolLeadsOutside
     | messages.CancelAcknowledged
     | messages.CancelDone
     | messages.Heartbeat
@@ -199,6 +201,10 @@ class Drive:
 
     def tool_ends(self, call_id: str, with_outcome: Outcome | None = None) -> Self:
         self.said("tool", messages.ToolEnded(**self.work(), call_id=CallId(call_id), outcome=with_outcome or outcome()))
+        return self
+
+    def leads_outside(self, call_id: str, real: str = "/etc/secret") -> Self:
+        self.said("tool", messages.ToolLeadsOutside(**self.work(), call_id=CallId(call_id), real=real))
         return self
 
     def runs(self, call_id: str, with_outcome: Outcome | None = None) -> Self:
@@ -362,7 +368,8 @@ class Invariants:
 
     def __init__(self) -> None:
         self._attempt: int | None = None
-        self._sent: set[CallId] = set()
+        self._sent: set[tuple[CallId, bool]] = set()
+        """With whether it might lead outside."""
         self._open: list[CallId] = []
         self._generation = 0
         self._counters = Counters()
@@ -411,10 +418,12 @@ class Invariants:
                 assert history.check(message.items) is None
                 self._attempt = message.attempt
             case effects.SendTool(message=message):
-                assert message.call_id not in self._sent, "a call was sent twice"
+                sent = (message.call_id, message.outside_allowed)
+                assert sent not in self._sent, "a call was sent twice"
+                assert (message.call_id, True) not in self._sent, "a call that might lead outside was sent again"
                 assert message.call_id in self._open
                 assert message.generation == after.generation
-                self._sent.add(message.call_id)
+                self._sent.add(sent)
             case effects.Show():
                 self._event(effect)
             case effects.Finish():

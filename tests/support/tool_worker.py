@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -32,6 +32,7 @@ from haltline.protocol.messages import (
     RunTool,
     Shutdown,
     ToolEnded,
+    ToolLeadsOutside,
     ToolStarted,
     ToWorker,
 )
@@ -141,11 +142,24 @@ class ToolWorker:
         self._mailbox.send_multipart([WORKER.encode(), codec.to_worker.encode(message)])
 
     def start(
-        self, name: str, *, timeout_s: float = PATIENCE_S, outside_allowed: bool = False, **arguments: object
+        self,
+        name: str,
+        *,
+        timeout_s: float = PATIENCE_S,
+        outside_allowed: bool = False,
+        **arguments: object,
     ) -> CallId:
         """Give out a call of the turn at hand."""
         self._calls += 1
-        call_id = CallId(f"c{self._calls}")
+        return self._give_out(CallId(f"c{self._calls}"), name, timeout_s, outside_allowed, arguments)
+
+    def allow_outside(self, call_id: CallId, name: str, **arguments: object) -> None:
+        """Give out a call once more that was handed back."""
+        self._give_out(call_id, name, PATIENCE_S, True, arguments)
+
+    def _give_out(
+        self, call_id: CallId, name: str, timeout_s: float, outside_allowed: bool, arguments: Mapping[str, object]
+    ) -> CallId:
         self.send(
             RunTool(
                 session_id=SESSION,
@@ -170,6 +184,10 @@ class ToolWorker:
 
     def ended(self, call_id: CallId) -> Outcome:
         return self.wait_for(ToolEnded, lambda message: message.call_id == call_id).outcome
+
+    def led_outside(self, call_id: CallId) -> str:
+        """Where the path of a call leads that was handed back because it lies outside."""
+        return self.wait_for(ToolLeadsOutside, lambda message: message.call_id == call_id).real
 
     def started(self, call_id: CallId) -> ToolStarted:
         return self.wait_for(ToolStarted, lambda message: message.call_id == call_id)

@@ -41,7 +41,9 @@ class Call(Protocol):
     """One call of one tool."""
 
     async def run(self) -> Outcome:
-        """Do it; called once. Returns in the limit plus one grace, with nothing of it left alive."""
+        """Do it; called once. Returns in the limit plus one grace, with nothing of it left alive.
+
+        Raises Outside, with nothing done and nothing started, where its path leads out of the workspace."""
         ...
 
     def stop(self, grace_s: float) -> None:

@@ -11,7 +11,7 @@ from haltline.protocol.tools import EditFile, ReadFile, WriteFile
 from haltline.worker.tool import files, words
 from haltline.worker.tool.calls import Room, Stopwatch, Terms
 from haltline.worker.tool.files import FileResult
-from haltline.worker.tool.workspace import Outside
+from haltline.worker.tool.workspace import Nowhere
 
 ANSWER_S = 1.0
 """A thread that was asked to stop looks at the request after at most one piece of 256 KiB."""
@@ -41,7 +41,6 @@ class FileCall:
     async def run(self) -> Outcome:
         if self._stop.done():
             return self._watch.outcome("cancelled_not_started", words.not_started())
-        self._terms.started(self._own_pid)
         work = self._room.loop.run_in_executor(self._room.threads, self._do)
         await asyncio.wait(
             (work, self._stop),
@@ -55,8 +54,8 @@ class FileCall:
             return self._watch.outcome("outcome_unknown", words.file_tool_stuck(), changed="maybe")
         try:
             result = work.result()
-        except Outside:
-            return self._watch.outcome("failed", words.outside(self._arguments.path, self._room.workspace.root))
+        except Nowhere:
+            return self._watch.outcome("failed", words.no_place(self._arguments.path))
         except files.Failed as failure:
             return self._watch.outcome("failed", failure.text)
         except files.Stopped:
@@ -66,10 +65,11 @@ class FileCall:
         return self._watch.outcome("done", result.text, changed=result.changed, exit_code=0)
 
     def _do(self) -> FileResult:
-        """In the thread."""
+        """In the thread. It has started once its place is known to be allowed."""
+        place = self._room.workspace.place(self._arguments.path, outside_allowed=self._terms.outside_allowed)
+        self._room.loop.call_soon_threadsafe(self._terms.started, self._own_pid)
         if self._fails:
             raise files.Failed(words.injected_failure(self._arguments.path))
-        place = self._room.workspace.place(self._arguments.path, outside_allowed=self._terms.outside_allowed)
         match self._arguments:
             case ReadFile():
                 return files.read_file(place, self._arguments, self._room.limits.output_bytes, self._asked)

@@ -15,7 +15,7 @@ from haltline.worker.tool.calls import Room, Stopwatch, Terms
 from haltline.worker.tool.child import Child
 from haltline.worker.tool.nameless import nameless_file
 from haltline.worker.tool.output import Output
-from haltline.worker.tool.workspace import Outside, Place
+from haltline.worker.tool.workspace import Nowhere, Place
 
 PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "find.py")
 FINDINGS_BYTES = 4_194_304
@@ -56,8 +56,8 @@ class FindCall:
     async def run(self) -> Outcome:
         try:
             place = await self._room.loop.run_in_executor(self._room.threads, self._place)  # the disk may be slow
-        except Outside:
-            return self._watch.outcome("failed", words.outside(self._arguments.path, self._room.workspace.root))
+        except Nowhere:
+            return self._watch.outcome("failed", words.no_place(self._arguments.path))
         if self._stop.done():
             return self._watch.outcome("cancelled_not_started", words.not_started())
         output = Output(FINDINGS_BYTES, self._room.output_came)

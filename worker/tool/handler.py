@@ -2,7 +2,8 @@
 
 1. A call is started when it comes; the supervisor sends side by side only what may run side by side. A shell call
    runs alone (shell.py, rule 1); the opposite is a bug and ends the worker.
-2. Exactly one ToolEnded per call that was not cancelled.
+2. Exactly one ToolEnded per call that was not cancelled. A call whose path leads outside without having been allowed
+   to is handed back instead and forgotten: it may come again, allowed.
 3. A cancel concerns the calls of older generations. The whole tree gets SIGTERM before the acknowledgement is sent;
    the done message follows when the tree was seen empty and each call has its outcome.
 4. While a stop is under way new calls wait: the tree that is being ended must hold nothing of theirs.
@@ -31,6 +32,7 @@ from haltline.protocol.messages import (
     RunTool,
     StartAttempt,
     ToolEnded,
+    ToolLeadsOutside,
     ToolStarted,
 )
 from haltline.protocol.tools import TOOLS, Arguments, EditFile, Glob, ReadFile, Search, Shell, WriteFile
@@ -42,7 +44,7 @@ from haltline.worker.tool.filing import FileCall
 from haltline.worker.tool.finding import FindCall
 from haltline.worker.tool.shell import ShellCall
 from haltline.worker.tool.tree import Tree
-from haltline.worker.tool.workspace import Workspace
+from haltline.worker.tool.workspace import Outside, Workspace
 
 THREADS = 4
 """Reads that run side by side; one that hangs on a disk leaves the others."""
@@ -176,6 +178,9 @@ class ToolHandler:
         """Rule 2."""
         try:
             record.outcome = await call.run()
+        except Outside as outside:
+            self._hand_back(record, outside.real)
+            return
         except BrokenInvariant:
             raise
         except Exception:  # whatever a tool raises becomes a result (B6)
@@ -185,6 +190,24 @@ class ToolHandler:
             record.outcome = _failed(words.internal_failure(record.message.name), changed_maybe=True)
         self._progress += 1
         self._report_end(record)
+
+    def _hand_back(self, record: _Record, real: str) -> None:
+        """Rule 2. One that is being stopped was never started."""
+        if record.cancelled:
+            record.outcome = _not_started()
+            return
+        self._records.remove(record)
+        message = record.message
+        self._outbox.send(
+            ToolLeadsOutside(
+                session_id=message.session_id,
+                run=message.run,
+                turn=message.turn,
+                generation=message.generation,
+                call_id=message.call_id,
+                real=real,
+            )
+        )
 
     def _acknowledge(self, cancel: Cancel) -> None:
         self._outbox.send(

@@ -29,11 +29,9 @@ def not_started() -> str:
     return f"error: not started, because the run was stopped before; {NOTHING}."
 
 
-def outside(path: str, root: str) -> str:
-    return (
-        f"error: {path} lies outside the workspace {root}, which needs approval; {NOTHING}. "
-        "Use a path inside the workspace, or ask the user."
-    )
+def no_place(path: str) -> str:
+    shown = path.replace("\0", "\\0")
+    return f"error: {shown} names no file, it holds a NUL character; {NOTHING}. Correct the path and call again."
 
 
 def file_tool_cancelled() -> str:

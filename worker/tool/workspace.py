@@ -6,7 +6,16 @@ import msgspec
 
 
 class Outside(Exception):
-    """The path leads out of the workspace and that was not approved. Holds the path as it was given."""
+    """The path leads out of the workspace and that was not approved."""
+
+    def __init__(self, real: str) -> None:
+        super().__init__(real)
+        self.real = real
+        """Where it leads, absolute, links resolved."""
+
+
+class Nowhere(Exception):
+    """The path names no place at all: it holds a NUL."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -25,13 +34,13 @@ class Workspace:
         self.root = os.path.realpath(root)
 
     def place(self, path: str, *, outside_allowed: bool) -> Place:
-        """Raises Outside; a path with a NUL, which names nothing, lies nowhere and so outside."""
+        """Raises Outside and Nowhere."""
         if "\0" in path:
-            raise Outside(path)
+            raise Nowhere
         real = os.path.realpath(os.path.join(self.root, _home(path)))
         inside = real == self.root or real.startswith(self.root.rstrip("/") + "/")
         if not inside and not outside_allowed:
-            raise Outside(path)
+            raise Outside(real)
         return Place(real=real, shown=os.path.relpath(real, self.root) if inside else real)
 
 
