@@ -5,65 +5,25 @@ be somebody else's repository, so its file can only ask for less: it cannot choo
 (`base_url` beyond this machine, `key_variable`) nor loosen approvals. Those are the user's own to say.
 """
 
+import math
 import os
 import re
 import tomllib
-from typing import Annotated, Final, Literal, get_args
+from collections.abc import Iterator
+from datetime import date, datetime, time
+from typing import Final, TypeAlias, get_args
 
 import msgspec
-from msgspec import Meta
 
+from haltline.cli.config_tables import BackoffTable, ConfigFile, LimitsTable, Table, TimeoutsTable, ToolsTable
 from haltline.protocol.errors import ConfigurationProblem
 from haltline.protocol.kinds import Api, ApprovalMode
 from haltline.protocol.tools import TOOLS
 
 PROJECT_FILE: Final = ".haltline.toml"
 
-_Seconds = Annotated[float, Meta(gt=0)]
-_Count = Annotated[int, Meta(ge=0)]
-
-
-class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of all tables; an absent key is None."""
-
-
-class LimitsTable(Table, frozen=True):
-    """Of one run; 0 means none."""
-
-    turns: _Count | None = None
-    seconds: Annotated[float, Meta(ge=0)] | None = None
-    tokens: _Count | None = None
-
-
-class TimeoutsTable(Table, frozen=True):
-    """Seconds, of one request."""
-
-    connect: _Seconds | None = None
-    first_event: _Seconds | None = None
-    idle: _Seconds | None = None
-    progress: _Seconds | None = None
-    request: _Seconds | None = None
-
-
-class ToolsTable(Table, frozen=True):
-    allowed: tuple[str, ...] | None = None
-    timeout: _Seconds | None = None
-    max_timeout: _Seconds | None = None
-    output_bytes: Annotated[int, Meta(ge=1024, le=1_048_576)] | None = None
-
-
-class ConfigFile(Table, frozen=True):
-    """One file, as written."""
-
-    model: Annotated[str, Meta(min_length=1)] | None = None
-    base_url: str | None = None
-    api: Api | None = None
-    key_variable: Annotated[str, Meta(min_length=1)] | None = None
-    retry: Literal["interactive", "patient"] | None = None
-    approval_mode: ApprovalMode | None = None
-    limits: LimitsTable = LimitsTable()
-    timeouts: TimeoutsTable = TimeoutsTable()
-    tools: ToolsTable = ToolsTable()
+Toml: TypeAlias = "str | int | float | datetime | date | time | list[Toml] | dict[str, Toml]"
+"""A value as tomllib reads it."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,9 +63,9 @@ def nearest_project_file(cwd: str) -> str | None:
 
 
 def parse(data: bytes, path: str) -> ConfigFile:
-    """Raises ConfigurationProblem, one line: file, key, what was expected."""
+    """Raises ConfigurationProblem, one line: file, key, what was expected, what stands there."""
     try:
-        tables = tomllib.loads(data.decode())
+        tables: dict[str, Toml] = tomllib.loads(data.decode())
     except UnicodeDecodeError as error:
         raise ConfigurationProblem(f"{path}: not UTF-8 at byte {error.start}; TOML in UTF-8 is expected") from error
     except tomllib.TOMLDecodeError as error:
@@ -113,7 +73,10 @@ def parse(data: bytes, path: str) -> ConfigFile:
     try:
         config = msgspec.convert(tables, ConfigFile)
     except msgspec.ValidationError as error:
-        raise ConfigurationProblem(f"{path}: {_words(str(error))}") from error
+        raise ConfigurationProblem(f"{path}: {_words(str(error), tables)}") from error
+    for key, value in _numbers(tables):
+        if not math.isfinite(value):
+            raise ConfigurationProblem(f"{path}: {key}: expected a finite number, got {value}")
     for name in config.tools.allowed or ():
         if name not in TOOLS:
             raise ConfigurationProblem(f"{path}: tools.allowed: {name!r} is no tool, expected {', '.join(TOOLS)}")
@@ -123,6 +86,8 @@ def parse(data: bytes, path: str) -> ConfigFile:
 _TABLES: Final[dict[str, type[Table]]] = {
     "": ConfigFile,
     "limits": LimitsTable,
+    "session_limits": LimitsTable,
+    "backoff": BackoffTable,
     "timeouts": TimeoutsTable,
     "tools": ToolsTable,
 }
@@ -130,10 +95,11 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "api": get_args(Api),
     "retry": ("interactive", "patient"),
     "approval_mode": get_args(ApprovalMode),
+    "backoff.jitter": ("equal", "added"),
 }
 
 
-def _words(problem: str) -> str:
+def _words(problem: str, tables: dict[str, Toml]) -> str:
     """msgspec's sentence, turned so that the key comes first."""
     sentence, _, place = problem.partition(" - at ")
     key = place.strip("`").removeprefix("$").lstrip(".")
@@ -142,8 +108,27 @@ def _words(problem: str) -> str:
         full = f"{key}.{unknown[1]}" if key else unknown[1]
         return f"{full}: unknown key, expected one of {', '.join(_TABLES[key].__struct_fields__)}"
     if key in _CHOICES:
-        return f"{key}: expected one of {', '.join(_CHOICES[key])}"
-    return f"{key}: {sentence[:1].lower()}{sentence[1:].replace('`', '').replace(' | null', '')}"
+        expected = f"one of {', '.join(_CHOICES[key])}"
+    else:
+        expected = sentence.removeprefix("Expected ").partition(", got ")[0].replace("`", "").replace(" | null", "")
+    return f"{key}: expected {expected}, got {_at(tables, key)!r}"
+
+
+def _at(tables: dict[str, Toml], key: str) -> Toml:
+    """What the file says under `key`, such as `limits.turns`; of an array the whole."""
+    value: Toml = tables
+    for name in key.partition("[")[0].split("."):
+        value = value[name] if isinstance(value, dict) else value
+    return value
+
+
+def _numbers(tables: dict[str, Toml], above: str = "") -> Iterator[tuple[str, float]]:
+    """Every number with its key."""
+    for name, value in tables.items():
+        if isinstance(value, float):
+            yield above + name, value
+        elif isinstance(value, dict):
+            yield from _numbers(value, f"{above}{name}.")
 
 
 def _refuse_what_only_the_user_may_say(config: ConfigFile, path: str) -> None:

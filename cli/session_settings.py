@@ -15,7 +15,18 @@ from haltline.cli.options import SessionOptions, unavailable
 from haltline.cli.version import VERSION
 from haltline.protocol.errors import UsageProblem
 from haltline.protocol.kinds import ApprovalMode
-from haltline.protocol.settings import INTERACTIVE, PATIENT, Limits, SessionSettings, StreamLimits, ToolLimits
+from haltline.protocol.settings import (
+    DELTA_WINDOW_MS,
+    INTERACTIVE,
+    NO_LIMITS,
+    PATIENT,
+    STALLED_AFTER_S,
+    Limits,
+    RetryPolicy,
+    SessionSettings,
+    StreamLimits,
+    ToolLimits,
+)
 
 T = TypeVar("T")
 
@@ -37,10 +48,8 @@ def decide(
     choice = _model(options, env, user, project)
     if options.max_budget_usd:
         raise UsageProblem(f"--max-budget-usd: no price is configured for {choice.model}, so no cost can be counted")
-    retry = _RETRY[
-        options.retry or project.config.retry or user.config.retry or ("interactive" if interactive else "patient")
-    ]
     allowed = options.allowed_tools or user.config.tools.allowed or ()
+    ours, theirs = project.config, user.config
     settings = SessionSettings(
         model=choice.model,
         base_url=choice.base_url,
@@ -49,10 +58,14 @@ def decide(
         approval_mode=_approval_mode(options, user, project),
         interactive=interactive,
         allowed_tools=allowed,
-        retry=retry,
+        retry=_retry(options, user, project, interactive=interactive),
         run_limits=_limits(options, user, project),
+        session_limits=_session_limits(user, project),
         stream=_stream(options, user, project),
         tools=_tools(options, user, project),
+        max_output_tokens=_or(None, ours.max_output_tokens, theirs.max_output_tokens),
+        stalled_after_s=_or(STALLED_AFTER_S, ours.stalled_after_s, theirs.stalled_after_s),
+        delta_window_ms=_or(DELTA_WINDOW_MS, ours.delta_window_ms, theirs.delta_window_ms),
         ephemeral=options.ephemeral,
         inject=choice.model if choice.embedded_gateway else "",
         version=VERSION,
@@ -96,6 +109,25 @@ def _approval_mode(options: SessionOptions, user: Source, project: Source) -> Ap
     if options.yes:
         return "yolo"
     return options.approval_mode or project.config.approval_mode or user.config.approval_mode or "ask"
+
+
+def _retry(options: SessionOptions, user: Source, project: Source, *, interactive: bool) -> RetryPolicy:
+    """The named policy, and laid over it what the files say."""
+    by_place = "interactive" if interactive else "patient"
+    policy = _RETRY[options.retry or project.config.retry or user.config.retry or by_place]
+    for table in (user.config.backoff, project.config.backoff):
+        said = {name: value for name, value in msgspec.structs.asdict(table).items() if value is not None}
+        policy = msgspec.structs.replace(policy, **said)
+    return policy
+
+
+def _session_limits(user: Source, project: Source) -> Limits:
+    ours, theirs = project.config.session_limits, user.config.session_limits
+    return Limits(
+        turns=_or(NO_LIMITS.turns, ours.turns, theirs.turns),
+        seconds=_or(NO_LIMITS.seconds, ours.seconds, theirs.seconds),
+        tokens=_or(NO_LIMITS.tokens, ours.tokens, theirs.tokens),
+    )
 
 
 def _limits(options: SessionOptions, user: Source, project: Source) -> Limits:

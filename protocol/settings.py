@@ -1,4 +1,7 @@
-"""Every number that a user may change, with unit, default and reason."""
+"""Every number that a user may change, with unit, default and reason.
+
+Each is a key of the configuration files (cli/config_tables.py); those of one run are options too. The exception is
+`usd`: no price is built in, so no cost can be limited."""
 
 from typing import Literal
 
@@ -65,6 +68,12 @@ class ToolLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Kept of a call's output, head and tail together; the rest is counted (G6)."""
 
 
+STALLED_AFTER_S = 5.0
+"""Silence of the model after which the user is told (D4)."""
+DELTA_WINDOW_MS = 20.0
+"""Deltas are gathered this long after the first, which goes at once; 0: off (design: 15 to 30)."""
+
+
 class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """All that a session needs to know. Holds the name of the key's variable, never the key (J4)."""
 
@@ -88,10 +97,8 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
     tools: ToolLimits = ToolLimits()
     system_prompt: str = ""
     """Empty: the supervisor's own words (feedback.system_prompt)."""
-    stalled_after_s: float = 5.0
-    """Silence of the model after which the user is told (D4)."""
-    delta_window_ms: float = 20.0
-    """Deltas are gathered this long after the first, which goes at once; 0: off (design: 15 to 30)."""
+    stalled_after_s: float = STALLED_AFTER_S
+    delta_window_ms: float = DELTA_WINDOW_MS
     ephemeral: bool = False
     inject: str = ""
     """Scenario of the embedded gateway: a worker shows those of its faults that no gateway can. Else empty."""

@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from haltline.cli import config_file, options, workspace
-from haltline.cli.config_file import ConfigFile, Source
+from haltline.cli.config_file import Source
+from haltline.cli.config_tables import ConfigFile
 from haltline.cli.options import SessionOptions
 from haltline.cli.session_settings import Decided, decide
 from haltline.cli.version import VERSION
@@ -16,6 +17,7 @@ from haltline.protocol.settings import (
     INTERACTIVE,
     PATIENT,
     Limits,
+    RetryPolicy,
     SessionSettings,
     StreamLimits,
     ToolLimits,
@@ -141,6 +143,61 @@ def test_retries_are_patient_unless_a_person_waits() -> None:
     assert decided(SessionOptions(model="demo", retry="patient"), interactive=True).settings.retry == PATIENT
 
 
+def test_every_number_of_the_settings_is_a_key_of_the_files() -> None:
+    """C5: base, factor, jitter, cap and attempts are configuration fields; so is all else that protocol/settings.py
+    has, but a cost, for which there is no price."""
+    text = b"""model = "demo/ok"
+retry = "interactive"
+max_output_tokens = 1
+stalled_after_s = 2
+delta_window_ms = 0
+limits = {turns = 3, seconds = 4, tokens = 5}
+session_limits = {turns = 6, seconds = 7, tokens = 8}
+timeouts = {connect = 9, first_event = 10, idle = 11, progress = 12, request = 13}
+tools = {timeout = 14, max_timeout = 15, output_bytes = 1024}
+[backoff]
+base_ms = 16
+factor = 17.5
+cap_ms = 18
+jitter = "added"
+jitter_share = 0.5
+attempts = 19
+longest_wait_ms = 20
+local_attempts = 21
+run_retries = 22
+"""
+    whole = SessionSettings(
+        model="ok",
+        inject="ok",
+        base_url="http://127.0.0.1",
+        cwd="/w",
+        version=VERSION,
+        max_output_tokens=1,
+        stalled_after_s=2,
+        delta_window_ms=0,
+        run_limits=Limits(turns=3, seconds=4, tokens=5),
+        session_limits=Limits(turns=6, seconds=7, tokens=8),
+        stream=StreamLimits(connect_s=9, first_event_s=10, silence_s=11, progress_s=12, whole_s=13),
+        tools=ToolLimits(timeout_s=14, max_timeout_s=15, output_bytes=1024),
+        retry=RetryPolicy(
+            name="interactive", base_ms=16, factor=17.5, cap_ms=18, jitter="added", jitter_share=0.5, attempts=19,
+            longest_wait_ms=20, local_attempts=21, run_retries=22,
+        ),
+    )  # fmt: skip
+    assert decided(SessionOptions(), user=config_file.parse(text, "u")).settings == whole
+    assert decided(SessionOptions(), project=config_file.parse(text, "p")).settings == whole
+
+
+def test_a_backoff_is_laid_over_the_policy_that_is_named() -> None:
+    """C5. The workspace's words lie on top of the user's."""
+    user = config_file.parse(b"[backoff]\nbase_ms = 100\nattempts = 2\n", "u")
+    project = config_file.parse(b"[backoff]\nattempts = 4\n", "p")
+    settings = decided(SessionOptions(model="demo", retry="interactive"), user=user, project=project).settings
+    assert settings.retry == msgspec.structs.replace(INTERACTIVE, base_ms=100, attempts=4)
+    settings = decided(SessionOptions(model="demo", retry="patient"), user=user).settings
+    assert settings.retry == msgspec.structs.replace(PATIENT, base_ms=100, attempts=2)
+
+
 @pytest.mark.parametrize(
     ("given", "env", "words"),
     [
@@ -226,11 +283,23 @@ def test_a_workspace_cannot_loosen_what_its_user_is_asked(tmp_path: Path, text: 
     [
         (b"modell = 'x'", "c: modell: unknown key, expected one of model, base_url, api, key_variable, retry, "),
         (b"[limits]\nturn = 1", "c: limits.turn: unknown key, expected one of turns, seconds, tokens"),
-        (b"[limits]\nturns = '1'", "c: limits.turns: expected int, got str"),
-        (b"[limits]\nturns = -1", "c: limits.turns: expected int >= 0"),
-        (b"[timeouts]\nidle = 0", "c: timeouts.idle: expected float > 0"),
-        (b"retry = 'never'", "c: retry: expected one of interactive, patient"),
-        (b"limits = 3", "c: limits: expected object, got int"),
+        (b"[limits]\nturns = '1'", "c: limits.turns: expected int, got '1'"),
+        (b"[limits]\nturns = -1", "c: limits.turns: expected int >= 0, got -1"),
+        (b"[limits]\nseconds = inf", "c: limits.seconds: expected a finite number, got inf"),
+        (b"[session_limits]\nturn = 1", "c: session_limits.turn: unknown key, expected one of turns, seconds, tokens"),
+        (b"[timeouts]\nidle = 0", "c: timeouts.idle: expected float > 0.0, got 0"),
+        (b"[timeouts]\nidle = nan", "c: timeouts.idle: expected float > 0.0, got nan"),
+        (b"[backoff]\nbase = 1", "c: backoff.base: unknown key, expected one of base_ms, factor, cap_ms, jitter, "),
+        (b"[backoff]\nbase_ms = 0", "c: backoff.base_ms: expected float > 0.0, got 0"),
+        (b"[backoff]\ncap_ms = inf", "c: backoff.cap_ms: expected float <= 86400000.0, got inf"),
+        (b"[backoff]\nfactor = 0.5", "c: backoff.factor: expected float >= 1.0, got 0.5"),
+        (b"[backoff]\njitter = 'full'", "c: backoff.jitter: expected one of equal, added, got 'full'"),
+        (b"[backoff]\njitter_share = 2", "c: backoff.jitter_share: expected float <= 1.0, got 2"),
+        (b"[backoff]\nattempts = 0", "c: backoff.attempts: expected int >= 1, got 0"),
+        (b"delta_window_ms = -1", "c: delta_window_ms: expected float >= 0.0, got -1"),
+        (b"retry = 'never'", "c: retry: expected one of interactive, patient, got 'never'"),
+        (b"limits = 3", "c: limits: expected object, got 3"),
+        (b"[tools]\nallowed = ['shell', 1]", "c: tools.allowed[1]: expected str, got ['shell', 1]"),
         (b"[tools]\nallowed = ['rm']", "c: tools.allowed: 'rm' is no tool, expected shell, read_file"),
         (b"model = ", "c: not TOML: "),
         (b"\xff", "c: not UTF-8 at byte 0"),
