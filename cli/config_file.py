@@ -16,6 +16,7 @@ from typing import Final, TypeAlias, get_args
 import msgspec
 
 from haltline.cli.config_tables import BackoffTable, ConfigFile, LimitsTable, Table, TimeoutsTable, ToolsTable
+from haltline.protocol import secrets
 from haltline.protocol.errors import ConfigurationProblem
 from haltline.protocol.kinds import Api, ApprovalMode
 from haltline.protocol.tools import TOOLS
@@ -77,6 +78,11 @@ def parse(data: bytes, path: str) -> ConfigFile:
     for key, value in _numbers(tables):
         if not math.isfinite(value):
             raise ConfigurationProblem(f"{path}: {key}: expected a finite number, got {value}")
+    if config.key_variable is not None and not secrets.is_key(config.key_variable):
+        raise ConfigurationProblem(
+            f"{path}: key_variable: expected a name that ends in {secrets.KEY_SUFFIX}, by which every process knows "
+            f"what no tool may see, got {config.key_variable!r}"
+        )
     for name in config.tools.allowed or ():
         if name not in TOOLS:
             raise ConfigurationProblem(f"{path}: tools.allowed: {name!r} is no tool, expected {', '.join(TOOLS)}")

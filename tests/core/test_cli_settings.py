@@ -238,7 +238,7 @@ def test_a_command_line_that_cannot_be_is_refused_by_name(
             None,
             "OPENAI_BASE_URL: 'localhost:80' is no URL",
         ),
-        (SessionOptions(model="m"), KEY, ConfigFile(key_variable="OTHER"), "the variable OTHER is not set"),
+        (SessionOptions(model="m"), KEY, ConfigFile(key_variable="MY_API_KEY"), "the variable MY_API_KEY is not set"),
         (SessionOptions(model="m"), KEY, ConfigFile(base_url="h"), "/u/config.toml: 'h' is no URL"),
     ],
 )
@@ -264,7 +264,7 @@ def test_a_workspace_cannot_have_the_key_sent_to_a_server_of_its_choice() -> Non
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (b'key_variable = "HOME"', "key_variable: may only be set in your own config.toml"),
+        (b'key_variable = "MY_API_KEY"', "key_variable: may only be set in your own config.toml"),
         (b'approval_mode = "yolo"', "approval_mode: yolo may only be set"),
         (b'[tools]\nallowed = ["shell"]', "tools.allowed: may only be set"),
     ],
@@ -297,6 +297,7 @@ def test_a_workspace_cannot_loosen_what_its_user_is_asked(tmp_path: Path, text: 
         (b"[backoff]\njitter_share = 2", "c: backoff.jitter_share: expected float <= 1.0, got 2"),
         (b"[backoff]\nattempts = 0", "c: backoff.attempts: expected int >= 1, got 0"),
         (b"delta_window_ms = -1", "c: delta_window_ms: expected float >= 0.0, got -1"),
+        (b"key_variable = 'MY_TOKEN'", "c: key_variable: expected a name that ends in _API_KEY, by which "),
         (b"retry = 'never'", "c: retry: expected one of interactive, patient, got 'never'"),
         (b"limits = 3", "c: limits: expected object, got 3"),
         (b"[tools]\nallowed = ['shell', 1]", "c: tools.allowed[1]: expected str, got ['shell', 1]"),

@@ -87,6 +87,17 @@ def test_a_wrong_configuration_is_exit_78_and_names_file_and_key(home: Path, tmp
     )
 
 
+def test_a_key_under_a_name_that_no_process_would_forget_is_refused(home: Path, tmp_path: Path) -> None:
+    """J4: a tool's environment is cleaned of what ends in _API_KEY (protocol/secrets.py)."""
+    (home / "config.toml").write_text("key_variable = 'MY_TOKEN'\n")
+    code, line = complaint(haltline("run", "-m", "demo", "x", cwd=tmp_path, env={"MY_TOKEN": "k"}))
+    assert code == 78
+    assert line == (
+        f"haltline: {home}/config.toml: key_variable: expected a name that ends in _API_KEY, by which every process "
+        "knows what no tool may see, got 'MY_TOKEN'\n"
+    )
+
+
 def test_a_workspace_that_is_none_is_exit_78(tmp_path: Path) -> None:
     assert complaint(haltline("run", "-m", "demo", "-C", str(tmp_path / "none"), "x")) == (
         78,
