@@ -18,6 +18,8 @@ import time
 from collections import deque
 from typing import Final
 
+import msgspec
+
 from haltline.cli.interrupts import Interrupted, Presses, code_of
 from haltline.cli.lane import LANE, Lane, wait
 from haltline.cli.lines_in import LineReader
@@ -27,6 +29,7 @@ from haltline.cli.pieces import Piece, View, note
 from haltline.cli.questions import KEYS, Questions, Reply
 from haltline.cli.seen import Seen
 from haltline.cli.session_settings import Decided
+from haltline.protocol import exits
 from haltline.protocol.client_messages import (
     Answer,
     CancelRequest,
@@ -264,13 +267,23 @@ class Client:
         return line.event
 
     def conclude_dead(self, message: str) -> Result:
-        return self.conclude("worker_failed", message + self._owned.last_words())
+        log = self._owned.kept_log()
+        return self.conclude("worker_failed", message if log is None else f"{message}; its last words are in {log}")
 
     def _show(self, line: Line) -> None:
+        if isinstance(line.event, Result) and line.event.exit_code == exits.BUG:
+            line = self._with_log(line, line.event)
         self._seen.note(line)
         self._outlet.put(self._view.show(line, time.monotonic()))
         if isinstance(line.event, Approval) and self._interactive and self._questions.hear(line.event):
             self._ask()
+
+    def _with_log(self, line: Line, result: Result) -> Line:
+        """A bug of ours is said with the path of its log, which the session that met it does not know."""
+        log = self._owned.kept_log()
+        if log is None:
+            return line
+        return msgspec.structs.replace(line, event=msgspec.structs.replace(result, message=f"{result.message}: {log}"))
 
     # ---- questions and prompts
 

@@ -38,13 +38,13 @@ class Owned:
             os.waitpid(self._guard_pid, os.WNOHANG)
         return gone
 
-    def last_words(self) -> str:
-        """Where the guard puts what the supervisor said before it died; "" if it said nothing."""
+    def kept_log(self) -> str | None:
+        """Where the guard puts what the supervisor wrote to its log; None if it wrote nothing."""
         try:
             said = os.stat(self._chain.log).st_size > 0
         except FileNotFoundError:  # the guard has put it there already, or removed it with the folder
             said = os.path.exists(self._chain.log_kept)
-        return f"; its last words are in {self._chain.log_kept}" if said else ""
+        return self._chain.log_kept if said else None
 
     def leave(self) -> None:
         """Say goodbye: the terminal is in order, the guard need not restore it."""

@@ -13,6 +13,7 @@ from support.client_stage import OK, SESSION, Acting, Stage, staged
 from haltline.cli.client import Client, Left, SupervisorGone
 from haltline.cli.interrupts import Interrupted
 from haltline.cli.json_views import ResultView, StreamView
+from haltline.cli.pieces import View
 from haltline.cli.run import one_run
 from haltline.cli.session_settings import Decided
 from haltline.cli.text_view import TextView
@@ -172,6 +173,19 @@ def test_a_result_that_was_sent_before_the_supervisor_died_counts(stage: Stage) 
     stage.everything_ends()
     assert acting.result() == 0
     assert stage.out.count(b'"type":"result"') == 1
+
+
+@pytest.mark.parametrize("view", [plain, StreamView, ResultView])
+def test_a_bug_in_a_session_is_told_with_the_path_of_its_log(stage: Stage, view: Callable[[], View]) -> None:
+    """interface.md: `1 a bug of ours (with a log path)`, whatever stdout carries."""
+    acting = running(stage, stage.client(view()))
+    log = stage.supervisor_writes("Traceback\n")
+    stage.show(msgspec.structs.replace(OK, reason="failed", exit_code=1, message="the log has the details"))
+    closed(stage)
+    assert acting.result() == 1
+    assert stage.err == f"haltline: failed: the log has the details: {log}\n".encode()
+    if stage.out:
+        assert result_line(stage)["message"] == f"the log has the details: {log}"
 
 
 def test_a_supervisor_that_never_comes_up_is_no_hanging_client(stage: Stage) -> None:

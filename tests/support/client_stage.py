@@ -102,6 +102,11 @@ class Stage:
     def type(self, text: str) -> None:
         os.write(self.in_w, text.encode())
 
+    def supervisor_writes(self, words: str) -> str:
+        """Words in its log. Returns where the guard would keep them."""
+        Path(self._chain.log).write_text(words)
+        return self._chain.log_kept
+
     def supervisor_dies(self) -> None:
         self.supervisor.kill()
 
