@@ -9,12 +9,12 @@ from typing import Final
 import msgspec
 
 from haltline.cli.lane import wait
-from haltline.cli.lines_decoded import from_json
 from haltline.cli.outlet import Outlet
 from haltline.cli.own_command import own_command
 from haltline.cli.pieces import View
 from haltline.protocol import trees
 from haltline.protocol.events import Result
+from haltline.protocol.lines import from_json
 
 _STATUS_S: Final = 0.25
 

@@ -7,13 +7,12 @@ import pytest
 
 from haltline.cli.demo import Check, RepositoryTests, receipt, repair_checks, run_tests
 from haltline.cli.demo_run import RunSeen
-from haltline.cli.lines_decoded import from_json
 from haltline.gateway import demo as repository
 from haltline.protocol import events
 from haltline.protocol.conversation import Usage
 from haltline.protocol.errors import Undecodable
 from haltline.protocol.ids import CallId, SessionId
-from haltline.protocol.lines import Line, to_json
+from haltline.protocol.lines import Line, from_json, to_json
 
 RED = RepositoryTests(ran=14, green=False)
 GREEN = RepositoryTests(ran=14, green=True)
