@@ -47,6 +47,7 @@ from haltline.protocol.errors import BrokenInvariant, ConfigurationProblem, Unde
 from haltline.protocol.events import Approval, Result
 from haltline.protocol.kinds import Reason
 from haltline.protocol.lines import Line
+from haltline.protocol.timestamps import rfc3339
 
 STARTED_WITHIN_S: Final = 10.0
 """From the launch to Welcome; 100 to 200 ms when idle. A quick step with a limit of its own (I6)."""
@@ -261,7 +262,7 @@ class Client:
         if reason == "worker_failed":
             self.ended = True
         ms = round((time.monotonic() - self._run_began) * 1000)
-        line = self._seen.last_line(reason, message, ts=_timestamp(), ms=ms, terminated=terminated)
+        line = self._seen.last_line(reason, message, ts=rfc3339(time.time()), ms=ms, terminated=terminated)
         self._show(line)
         assert isinstance(line.event, Result)
         return line.event
@@ -451,10 +452,3 @@ def discard_typed_ahead(fd: int) -> None:
         termios.tcflush(fd, termios.TCIFLUSH)
     except termios.error:  # no terminal: nothing is typed
         return
-
-
-def _timestamp() -> str:
-    """RFC 3339, UTC, milliseconds."""
-    from datetime import UTC, datetime
-
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -17,9 +17,9 @@ from haltline.protocol.errors import JournalFailed
 from haltline.protocol.ids import SessionId
 from haltline.protocol.lines import Line, to_json
 from haltline.protocol.messages import Cancel, Delta, Heartbeat, Work
+from haltline.protocol.timestamps import rfc3339
 from haltline.supervisor.journal import Journal, NoJournal
 from haltline.supervisor.stimuli import AnyStimulus, FromWorker
-from haltline.supervisor.timestamps import rfc3339
 
 RECORD_TEXT_S = 0.25
 """Longest time that text is shown but not yet recorded (design 8)."""
