@@ -1,7 +1,7 @@
 """The door of a supervisor, from outside: how `ps`, `cancel` and `kill` in a second terminal get a token.
 
 Each supervisor listens on a plain Unix stream socket beside its ZeroMQ endpoints. Whoever connects is looked at
-by the kernel's word (SO_PEERCRED) and gets one answer: `token ` and 16 bytes, or `refused: WORDS` and a line end.
+by the kernel's word (SO_PEERCRED) and gets one answer (protocol/door.py).
 All doors are knocked on together, under one deadline: a supervisor that is stopped or overloaded holds up nobody.
 """
 
@@ -12,15 +12,12 @@ import time
 
 import msgspec
 
+from haltline.protocol.door import LONGEST_BYTES, Granted, TurnedAway, decode
 from haltline.protocol.endpoints import Endpoints, Places
 from haltline.protocol.errors import ConfigurationProblem
 
 ANSWER_S = 2.0
 """Longest wait for all doors together: 150 ms are aimed at, an overloaded machine may take ten times that."""
-_TOKEN = b"token "
-_TOKEN_BYTES = 16
-_LONGEST = 1024
-"""Bytes of an answer; anything longer is none of ours."""
 
 
 class Admitted(msgspec.Struct, frozen=True):
@@ -54,13 +51,15 @@ def knock(places: Places, *, within_s: float = ANSWER_S) -> Doors:
         for fd, _ in poll.poll(left_s * 1000):
             endpoints, door, answer = knocked[fd]
             ended = _read(door, answer)
-            token = _token(answer)
-            if token is not None:
-                admitted.append(Admitted(endpoints, token))
-            elif b"\n" in answer and not answer.startswith(_TOKEN):
-                refused.append(answer.split(b"\n", 1)[0].decode("utf-8", "replace").removeprefix("refused: "))
-            elif not ended:
-                continue
+            match decode(bytes(answer)):
+                case Granted(token=token):
+                    admitted.append(Admitted(endpoints, token))
+                case TurnedAway(words=words):
+                    refused.append(words)
+                case None if not ended:
+                    continue
+                case None:
+                    pass  # it ended without a word
             poll.unregister(fd)
             del knocked[fd]
             door.close()
@@ -97,16 +96,10 @@ def _connect(endpoints: Endpoints) -> socket.socket | None:
 def _read(door: socket.socket, answer: bytearray) -> bool:
     """True: nothing more will come."""
     try:
-        piece = door.recv(_LONGEST)
+        piece = door.recv(LONGEST_BYTES)
     except (BlockingIOError, InterruptedError):
         return False
     except OSError:
         return True
     answer += piece
-    return not piece or len(answer) > _LONGEST
-
-
-def _token(answer: bytearray) -> bytes | None:
-    if answer.startswith(_TOKEN) and len(answer) >= len(_TOKEN) + _TOKEN_BYTES:
-        return bytes(answer[len(_TOKEN) : len(_TOKEN) + _TOKEN_BYTES])
-    return None
+    return not piece or len(answer) > LONGEST_BYTES

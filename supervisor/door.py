@@ -13,10 +13,9 @@ import struct
 from collections.abc import Callable, Iterator
 
 from haltline.protocol import processes
+from haltline.protocol.door import TOKEN_BYTES, Granted, TurnedAway, encode
 
 _PEER = struct.Struct("3i")
-GRANTED = b"token "
-REFUSED = b"refused: "
 
 
 class Door:
@@ -41,18 +40,18 @@ class Door:
             peer.setblocking(False)
             pid, uid, _gid = _PEER.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
             try:
-                peer.send(self._reply(pid, uid))
+                peer.send(encode(self._reply(pid, uid)))
             except (BrokenPipeError, ConnectionResetError, BlockingIOError):
                 return  # whoever asked did not stay for the answer
 
-    def _reply(self, pid: int, uid: int) -> bytes:
+    def _reply(self, pid: int, uid: int) -> Granted | TurnedAway:
         if uid not in (os.getuid(), 0):
-            return REFUSED + b"this supervisor belongs to another user\n"
+            return TurnedAway("this supervisor belongs to another user")
         if pid <= 0 or not self._ours().isdisjoint(_ancestry(pid)):
-            return REFUSED + b"a tool of a session may not control sessions; use a terminal of your own\n"
-        token = os.urandom(16)
+            return TurnedAway("a tool of a session may not control sessions; use a terminal of your own")
+        token = os.urandom(TOKEN_BYTES)
         self._grant(token)
-        return GRANTED + token
+        return Granted(token)
 
     def close(self) -> None:
         self._loop.remove_reader(self._listener)

@@ -18,9 +18,11 @@ from haltline.cli.version import VERSION
 from haltline.protocol import events
 from haltline.protocol.client_messages import PsRow
 from haltline.protocol.conversation import Usage
+from haltline.protocol.door import Granted, TurnedAway, decode, encode
 from haltline.protocol.errors import UsageProblem
 from haltline.protocol.ids import CallId, SessionId
 from haltline.protocol.lines import Line
+from haltline.protocol.timestamps import rfc3339
 
 
 @pytest.mark.parametrize(
@@ -184,3 +186,15 @@ def test_ps_shows_a_table() -> None:
 
 def test_the_version_is_the_packages(request: pytest.FixtureRequest) -> None:
     assert f'\nversion = "{VERSION}"\n' in (request.config.rootpath / "pyproject.toml").read_text()
+
+
+@pytest.mark.parametrize("answer", [Granted(b"token \n" + b"\0" * 9), TurnedAway("a tool may not: refused: é")])
+def test_an_answer_of_the_door_is_read_once_it_is_whole(answer: Granted | TurnedAway) -> None:
+    """A token may hold any byte, a line end too."""
+    data = encode(answer)
+    assert [decode(data[:length]) for length in range(len(data))] == [None] * len(data)
+    assert decode(data) == answer
+
+
+def test_a_moment_is_written_in_utc_with_milliseconds() -> None:
+    assert rfc3339(1_764_500_000.25) == "2025-11-30T10:53:20.250Z"
