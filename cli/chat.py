@@ -30,7 +30,7 @@ def _chat(**given: object) -> int:
     if owned is None:
         raise BrokenInvariant("chat was started without a process chain")
     decided = setting_up.decide(options, os.environ)
-    client = Client(owned, command="chat", view=setting_up.view(options.format, os.environ), outlet=setting_up.outlet())
+    client = Client(owned, view=setting_up.view(options.format, os.environ), outlet=setting_up.outlet())
     try:
         return _conversation(client, decided)
     except Left as left:
@@ -41,7 +41,7 @@ def _chat(**given: object) -> int:
 
 def _conversation(client: Client, decided: Decided) -> int:
     try:
-        client.start(pid=os.getpid())
+        client.start()
         client.open(decided, journal=Places(os.environ, os.getuid()).journal)
         code = _rounds(client, prompt="> " if decided.settings.interactive else "")
     except Interrupted as interruption:

@@ -80,10 +80,9 @@ class SupervisorGone(Exception):
 class Client:
     """In order: `start`, `open`, `run` and `read_line` as often as wanted, `close`."""
 
-    def __init__(self, owned: Owned, *, command: str, view: View, outlet: Outlet, stdin_fd: int = 0) -> None:
+    def __init__(self, owned: Owned, *, view: View, outlet: Outlet, stdin_fd: int = 0) -> None:
         self._owned = owned
         owned.in_use = True
-        self._command = command
         self._view = view
         self._outlet = outlet
         self._stdin_fd = stdin_fd
@@ -106,12 +105,12 @@ class Client:
 
     # ---- start and end
 
-    def start(self, *, pid: int) -> None:
+    def start(self) -> None:
         """Wait for the supervisor and prove ourselves. Raises ConfigurationProblem with the supervisor's own words,
         SupervisorGone, Interrupted."""
         deadline = time.monotonic() + STARTED_WITHIN_S
         self._await_ready(deadline)
-        self._lane = Lane(self._owned.endpoints, self._owned.token, command=self._command, pid=pid)
+        self._lane = Lane(self._owned.endpoints, self._owned.token)
         answer = self._next(deadline)
         match answer:
             case Welcome():

@@ -26,13 +26,13 @@ LANE: Final = -1
 class Lane:
     """A connection that has said hello. Welcome, or Refused, is its first answer."""
 
-    def __init__(self, endpoints: Endpoints, token: bytes, *, command: str, pid: int) -> None:
+    def __init__(self, endpoints: Endpoints, token: bytes) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self.socket = self._context.socket(zmq.DEALER)
         self.socket.setsockopt(zmq.LINGER, LINGER_MS)
         self.socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
         self.socket.connect(ipc(endpoints.clients))
-        self.send(ClientHello(token=token, command=command, pid=pid))
+        self.send(ClientHello(token=token))
 
     def send(self, message: ToSupervisor) -> None:
         """Queue a message. A lane that holds a thousand unsent ones has a dead peer: zmq.Again is a bug of ours."""

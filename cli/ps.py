@@ -46,7 +46,7 @@ def _rows(admitted: tuple[Admitted, ...]) -> tuple[list[PsRow], list[str]]:
     rows: list[PsRow] = []
     mute: list[str] = []
     deadline = time.monotonic() + LISTED_WITHIN_S
-    lanes = [(one, Lane(one.endpoints, one.token, command="ps", pid=os.getpid())) for one in admitted]
+    lanes = [(one, Lane(one.endpoints, one.token)) for one in admitted]
     for one, lane in lanes:
         listing = _listing(lane, deadline)
         lane.close()

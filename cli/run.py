@@ -38,7 +38,7 @@ def _run(**given: object) -> int:
         prompt = _prompt(options.prompt, owned)
     except Interrupted as signal:
         return signal.exit_code
-    client = Client(owned, command="run", view=setting_up.view(options.format, os.environ), outlet=setting_up.outlet())
+    client = Client(owned, view=setting_up.view(options.format, os.environ), outlet=setting_up.outlet())
     try:
         return one_run(client, decided, prompt, journal=Places(os.environ, os.getuid()).journal)
     except Left as left:
@@ -57,7 +57,7 @@ def _prompt(argument: str | None, owned: Owned) -> str:
 def one_run(client: Client, decided: Decided, prompt: str, *, journal: str) -> int:
     """From the hello to the exit code. Raises Left, and ConfigurationProblem where the session cannot be opened."""
     try:
-        client.start(pid=os.getpid())
+        client.start()
         client.open(decided, journal=journal)
     except Interrupted as signal:
         terminated = signal.exit_code == exits.TERMINATED

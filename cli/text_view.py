@@ -20,8 +20,6 @@ from haltline.protocol import events
 from haltline.protocol.ids import CallId
 from haltline.protocol.lines import Line
 
-_TICK_S: Final = 1.0
-
 
 class _Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """What the status line shows: seconds left until `moment`, or gone by since."""

@@ -24,8 +24,6 @@ class ClientHello(ClientMessage, tag="client_hello", frozen=True, kw_only=True):
     """Client -> supervisor. Answered by Welcome or Refused."""
 
     token: bytes
-    command: str
-    pid: int = 0
 
 
 class Welcome(ClientMessage, tag="welcome", frozen=True, kw_only=True):

@@ -80,7 +80,7 @@ def test_a_run_from_its_hello_to_its_exit_code(stage: Stage) -> None:
     client = stage.client(plain())
     acting = Acting(lambda: one_run(client, DECIDED, "the prompt", journal="/j"))
     stage.bind()
-    assert stage.welcome() == ClientHello(token=stage.owned.token, command="run", pid=os.getpid())
+    assert stage.welcome() == ClientHello(token=stage.owned.token)
     assert stage.hear(OpenSession) == OpenSession(settings=SETTINGS, journal="/j", embedded_gateway=True)
     stage.say(SessionOpened(session_id=SESSION))
     assert stage.hear(Prompt) == Prompt(session_id=SESSION, text="the prompt")
@@ -90,7 +90,7 @@ def test_a_run_from_its_hello_to_its_exit_code(stage: Stage) -> None:
 
 
 def test_the_supervisors_own_words_about_why_it_cannot_start(stage: Stage) -> None:
-    acting = Acting(lambda: stage.client(plain()).start(pid=1))
+    acting = Acting(lambda: stage.client(plain()).start())
     stage.bind(b"failed: the journal is not a database\n")
     with pytest.raises(ConfigurationProblem, match=r"^the journal is not a database$"):
         acting.result()
@@ -189,7 +189,7 @@ def test_a_bug_in_a_session_is_told_with_the_path_of_its_log(stage: Stage, view:
 
 
 def test_a_supervisor_that_never_comes_up_is_no_hanging_client(stage: Stage) -> None:
-    acting = Acting(lambda: stage.client(plain()).start(pid=1))
+    acting = Acting(lambda: stage.client(plain()).start())
     stage.guard.kill()
     with pytest.raises(SupervisorGone):
         acting.result()
@@ -262,7 +262,7 @@ def opened(stage: Stage, client: Client) -> Acting:
     """A client whose session stands, with no run going on."""
 
     def body() -> None:
-        client.start(pid=1)
+        client.start()
         client.open(DECIDED, journal="/j")
 
     acting = Acting(body)

@@ -62,7 +62,7 @@ class Stage:
 
     def client(self, view: View) -> Client:
         outlet = Outlet(out_fd=self.out_w, err_fd=self.err_w, same_screen=False)
-        client = Client(self.owned, command="run", view=view, outlet=outlet, stdin_fd=self.in_r)
+        client = Client(self.owned, view=view, outlet=outlet, stdin_fd=self.in_r)
         self._clients.append(client)
         return client
 
