@@ -22,6 +22,7 @@ _COMMANDS: Final = {
     "run": ("haltline.cli.run", "Do one task, as isolated processes."),
     "chat": ("haltline.cli.chat", "A conversation, one prompt per line."),
     "demo": ("haltline.cli.demo", "Repair a small repository on the embedded model server, and show what was proved."),
+    "selftest": ("haltline.cli.selftest", "Inject each fault in a process of its own; eleven checks."),
     "gateway": ("haltline.cli.gateway_command", "The scripted, fault-injecting model server on 127.0.0.1."),
     "ps": ("haltline.cli.ps", "Live sessions and workers of this user."),
 }
@@ -32,6 +33,7 @@ Examples:
   haltline run -m demo "say something"
   haltline run "mend the failing test" --timeout 15m
   haltline ps
+  haltline selftest
 """
 
 

@@ -46,6 +46,8 @@ LONG_RETRY_AFTER_S = 600
 OVERFLOW_TOKENS = 8_192
 SMALLER = 0.9
 """A request is smaller when it has less than this share of the first one's bytes."""
+LONG_COMMAND = "sleep 15 & sleep 15; echo ended"
+"""Three processes: the shell and two that wait 15 s. All obey SIGTERM."""
 STUBBORN_WRITES = 5
 """So often is a failed write sent again."""
 
@@ -273,6 +275,13 @@ def tool_timeout(turn: Turn) -> Iterator[Step]:
             yield from _say("The command was too long; its two halves were not.")
 
 
+def tool_long(turn: Turn) -> Iterator[Step]:
+    if not turn.results:
+        yield from _call("shell", command=LONG_COMMAND)
+    else:
+        yield from _say("The command has run.")
+
+
 def tool_tree(turn: Turn) -> Iterator[Step]:
     if not turn.results:
         yield from _call("shell", command=NASTY_TREE)
@@ -330,6 +339,7 @@ SCENARIOS: dict[str, Scenario] = {
         (loop_ab, "two calls in turns for ever"),
         (poll, f"one call whose result grows, {POLLS} times"),
         (tool_timeout, "a command that outlasts the tool limit, then its two halves"),
+        (tool_long, "a command of 15 s"),
         (tool_tree, "a nasty process tree"),
         (hang_first, "headers, then silence"),
         (hang_mid, "three pieces, then silence"),

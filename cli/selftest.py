@@ -1,0 +1,71 @@
+"""`haltline selftest`: eleven checks of what the agent does when things go wrong, through real processes (M3).
+
+Needs no key, no network, no terminal and no workspace. One check after the other, so that a process that is left
+alive is known to be that check's. Exit 0 only if all hold.
+"""
+
+import signal
+from types import FrameType
+from typing import Final
+
+import click
+import msgspec
+
+from haltline.cli.interrupts import Interrupted
+from haltline.cli.selftest_checks import CHECKS
+from haltline.cli.selftest_findings import Check, check, last_line, line, report, trouble
+from haltline.cli.selftest_run import Stage, Trouble, stage
+from haltline.protocol import exits, linux
+from haltline.protocol.errors import ConfigurationProblem
+
+EXAMPLES: Final = """\b
+Examples:
+  haltline selftest
+  haltline selftest --json
+"""
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def _selftest(*, as_json: bool) -> int:
+    linux.become_subreaper()  # whatever a run leaves behind comes to us, and is counted
+    for number in _SIGNALS:
+        signal.signal(number, _interrupt)
+    try:
+        with stage() as opened:
+            checks = _all(opened, show=not as_json)
+    except Interrupted as interruption:
+        return interruption.exit_code
+    except OSError as error:
+        raise ConfigurationProblem(f"no room for the self-test: {error}; set TMPDIR to a writable folder") from error
+    said = report(checks)
+    click.echo(msgspec.json.encode(said).decode() if as_json else last_line(said))
+    return exits.COMPLETED if said.passed == said.of else exits.BUG
+
+
+def _all(opened: Stage, *, show: bool) -> list[Check]:
+    width = max(len(name) for name, _ in CHECKS)
+    checks: list[Check] = []
+    for name, look in CHECKS:
+        try:
+            checks.append(check(name, look(opened)))
+        except Trouble as words:
+            checks.append(check(name, [trouble(str(words))]))
+        if show:
+            click.echo(line(checks[-1], width))
+    return checks
+
+
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    """The first signal ends the self-test; what it then does to leave nothing behind is not to be interrupted."""
+    for other in _SIGNALS:
+        signal.signal(other, signal.SIG_IGN)
+    raise Interrupted(number)
+
+
+command = click.Command(
+    "selftest",
+    params=[click.Option(["--json", "as_json"], is_flag=True, help="One object with all checks.")],
+    callback=_selftest,
+    help="Inject each fault in a process of its own and check what is done about it. Needs no key, no network.",
+    epilog=EXAMPLES,
+)
