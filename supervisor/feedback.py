@@ -1,7 +1,7 @@
 """Every word that the supervisor writes to the model, one function each (B1 to B5, E4, F8, I2). Pure.
 
 Rules
-1. A failed result says whether anything was changed, and ends with the next action.
+1. A failed result begins with `error:`, says whether anything was changed, and gives the next action.
 2. No path, errno, stack trace or name of ours; the model's own text may be quoted, bounded.
 3. The same cause gets the same words: models and tests may rely on them.
 """
@@ -39,7 +39,7 @@ def not_json(raw: str, problem: NotJson) -> str:
         else "Send the call again with one complete JSON object as its arguments."
     )
     return (
-        f"The arguments are not a JSON object: {problem.problem}. Nothing was run, nothing was changed.\n"
+        f"error: the arguments are not a JSON object: {problem.problem}. Nothing was run, nothing was changed.\n"
         f"This is what came:\n{head_and_tail(raw, QUOTED_BYTES)}\n{advice}"
     )
 
@@ -48,7 +48,7 @@ def breaks_schema(tool: str, problems: Sequence[FieldProblem]) -> str:
     """Result of a call whose arguments do not fit the tool (B3)."""
     lines = "\n".join(f"- {problem.field}: expected {problem.expected}, got {problem.came}" for problem in problems)
     return (
-        f"The arguments do not fit {tool}. Nothing was run, nothing was changed.\n{lines}\n"
+        f"error: the arguments do not fit {tool}. Nothing was run, nothing was changed.\n{lines}\n"
         "Correct these fields and send the call again."
     )
 
@@ -56,7 +56,7 @@ def breaks_schema(tool: str, problems: Sequence[FieldProblem]) -> str:
 def unknown_tool(name: str, known: Sequence[str]) -> str:
     """Result of a call of a tool that does not exist (B4, R44)."""
     return (
-        f"There is no tool {name!r}. Nothing was run, nothing was changed. "
+        f"error: there is no tool {name!r}. Nothing was run, nothing was changed. "
         f"The tools are: {', '.join(known)}. Use one of them, or answer without a tool."
     )
 
@@ -64,7 +64,7 @@ def unknown_tool(name: str, known: Sequence[str]) -> str:
 def incomplete() -> str:
     """Result of every call of a response that was cut by the output limit (E4, R41)."""
     return (
-        "The response was cut by the output limit, so this call was not run and nothing was changed. "
+        "error: the response was cut by the output limit, so this call was not run and nothing was changed. "
         "Send it again in smaller pieces: write a long file in several steps."
     )
 
@@ -99,8 +99,8 @@ def invalid_generation(words: str) -> UserMessage:
 def repeated(tool: str, streak: int) -> str:
     """Result of an identical call that was not run (H1)."""
     return (
-        f"This is call number {streak} in a row of {tool} with exactly these arguments. It was not run again and "
-        "nothing was changed; its results are above. Change your approach, or conclude with what you know."
+        f"error: this is call number {streak} in a row of {tool} with exactly these arguments. It was not run again "
+        "and nothing was changed; its results are above. Change your approach, or conclude with what you know."
     )
 
 
@@ -115,8 +115,8 @@ def repeated_deducted(tool: str, streak: int, turns: int) -> str:
 def repeated_stopped(tool: str, streak: int) -> str:
     """The same, at the last step of the ladder (H8)."""
     return (
-        f"This is call number {streak} in a row of {tool} with exactly these arguments. It was not run and nothing "
-        "was changed. The run was ended because of it; wait for what the user says."
+        f"error: this is call number {streak} in a row of {tool} with exactly these arguments. It was not run and "
+        "nothing was changed. The run was ended because of it. Wait for what the user says."
     )
 
 
@@ -134,18 +134,18 @@ def denied(why: DenyReason) -> str:
     match why:
         case "plan":
             return (
-                "Not allowed in plan mode, which only reads. Nothing was run, nothing was changed. "
+                "error: not allowed in plan mode, which only reads. Nothing was run, nothing was changed. "
                 "Say in words what you would do."
             )
         case "nobody":
             return (
-                "This call needs the user's approval and nobody is there to give it. Nothing was run, nothing was "
-                "changed. Go on without it, or say what you would need."
+                "error: this call needs the user's approval and nobody is there to give it. Nothing was run, "
+                "nothing was changed. Go on without it, or say what you would need."
             )
         case "nobody_outside":
             return (
-                "The path lies outside the workspace, which needs the user's approval, and nobody is there to give "
-                "it. Nothing was run, nothing was changed. Stay inside the workspace."
+                "error: the path lies outside the workspace, which needs the user's approval, and nobody is there to "
+                "give it. Nothing was run, nothing was changed. Use a path inside the workspace."
             )
         case _:
             assert_never(why)
@@ -153,28 +153,34 @@ def denied(why: DenyReason) -> str:
 
 def denied_by_user(words: str) -> str:
     """Result of a call that the user refused (J3)."""
-    said = f" They said: {words}" if words.strip() else ""
+    said = f"\nThey said: {words.strip()}\n" if words.strip() else " "
     return (
-        f"The user did not allow this call. Nothing was run, nothing was changed.{said} "
+        f"error: the user did not allow this call. Nothing was run, nothing was changed.{said}"
         "Do not send it again as it is; take another way, or ask."
     )
 
 
 def not_started() -> str:
     """Result of a call that a stop came before (F8)."""
-    return "The run was stopped before this call was started. Nothing was run, nothing was changed."
+    return (
+        "error: the run was stopped before this call was started. Nothing was run, nothing was changed. "
+        "Send it again if it is still wanted."
+    )
 
 
 def run_ended_before() -> str:
     """Result of a call that was still waiting when the run ended by itself."""
-    return "The run ended before this call was started. Nothing was run, nothing was changed."
+    return (
+        "error: the run ended before this call was started. Nothing was run, nothing was changed. "
+        "Send it again if it is still wanted."
+    )
 
 
 def outcome_unknown() -> str:
     """Result of a call whose worker died with it (F8, K3, L2)."""
     return (
-        "The process that ran this call died with it: the outcome is unknown. It may have run partly or wholly, and "
-        "may have changed something. It is not run again by itself: look at the state of things first."
+        "error: the process that ran this call died with it: the outcome is unknown. It may have run partly or wholly, "
+        "and may have changed something. It is not run again by itself. Look at the state of things first."
     )
 
 

@@ -1,7 +1,8 @@
 """Every text of the tool worker that a model reads (B1 to B6).
 
-1. The result of a call that did not succeed begins with `error:`.
-2. It says whether anything changed, and what to do next.
+1. The result of a call that did not succeed begins with `error:`, says whether anything changed, and gives the next
+   action.
+2. The same cause gets the same words: models and tests may rely on them.
 3. It holds no stack trace, errno or path of ours; what the tool itself printed is kept whole, within the bound.
 """
 
@@ -26,7 +27,7 @@ def unreadable_arguments(name: str, why: str) -> str:
 
 
 def not_started() -> str:
-    return f"error: not started, because the run was stopped before; {NOTHING}."
+    return f"error: not started, because the run was stopped before; {NOTHING}. Send it again if it is still wanted."
 
 
 def no_place(path: str) -> str:
@@ -35,7 +36,9 @@ def no_place(path: str) -> str:
 
 
 def file_tool_cancelled() -> str:
-    return f"error: stopped before it ended, because the run was stopped; {NOTHING}."
+    return (
+        f"error: stopped before it ended, because the run was stopped; {NOTHING}. Send it again if it is still wanted."
+    )
 
 
 def file_tool_timed_out(limit_s: float) -> str:
@@ -216,5 +219,7 @@ def find_timed_out(limit_s: float, found: str) -> str:
 
 
 def find_cancelled(found: str) -> str:
-    head = f"error: stopped before it ended, because the run was stopped; {NOTHING}."
+    head = (
+        f"error: stopped before it ended, because the run was stopped; {NOTHING}. Send it again if it is still wanted."
+    )
     return f"{head} Found so far:\n{found}" if found else head
