@@ -12,8 +12,9 @@ import click
 import msgspec
 
 from haltline.cli import setting_up
-from haltline.cli.client import Client, Left, SupervisorGone
+from haltline.cli.client import Client, Left
 from haltline.cli.interrupts import Interrupted
+from haltline.cli.loop import SupervisorLost
 from haltline.cli.options import SessionOptions, session_params
 from haltline.cli.owned import Owned
 from haltline.cli.session_settings import Decided
@@ -46,7 +47,7 @@ def _conversation(client: Client, decided: Decided) -> int:
         code = _rounds(client, prompt="> " if decided.settings.interactive else "")
     except Interrupted as interruption:
         code = interruption.exit_code
-    except SupervisorGone:
+    except SupervisorLost:
         code = client.conclude_dead("the supervisor ended before a run began").exit_code
     client.close()
     return code

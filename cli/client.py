@@ -1,19 +1,16 @@
 """A terminal's side of one session: opens it, puts prompts, shows events, stops runs, closes it.
 
-Theory of operation. One thread, one poll over everything that can happen: the lane, the signal pipe, the
-supervisor's death, standard input (only while a question or a prompt is open), room on stdout and stderr.
+Theory of operation. One thread; loop.py has its one wait. In order: `start`, `open`, `run` and `read_line` as often as
+wanted, `close`.
 
 1. A signal during a run is a request to the supervisor: stop, then stop at once; the third leaves (F10). The
    client says so on stderr itself, without waiting for an answer. Outside a run a signal ends the wait
    (Interrupted).
 2. The supervisor writes `result`. Only where it cannot (dead, or mute after a stop was asked for), or was never
    asked to run, does the client write it, so that the last line of stdout is always a result.
-3. What the supervisor sent before its death counts: the lane is read empty first.
-4. A reader of stdout that has gone is a lost client: the run is cancelled, no error is shown.
-5. While stdout takes nothing, no events are taken from the lane; the supervisor merges deltas meanwhile.
+3. A reader of stdout that has gone is a lost client: the run is cancelled, no error is shown.
 """
 
-import os
 import time
 from collections import deque
 from typing import Final
@@ -21,14 +18,14 @@ from typing import Final
 import msgspec
 
 from haltline.cli.interrupts import Interrupted, Presses, code_of
-from haltline.cli.lane import LANE, Lane, wait
-from haltline.cli.lines_in import LineReader
+from haltline.cli.loop import Loop, SupervisorLost
 from haltline.cli.outlet import Outlet
-from haltline.cli.owned import Owned, numbers
+from haltline.cli.owned import Owned
 from haltline.cli.pieces import Piece, View, note
 from haltline.cli.questions import KEYS, Questions, Reply
 from haltline.cli.seen import Seen
 from haltline.cli.session_settings import Decided
+from haltline.cli.starting import start
 from haltline.protocol import exits
 from haltline.protocol.client_messages import (
     Answer,
@@ -41,28 +38,19 @@ from haltline.protocol.client_messages import (
     SessionOpened,
     Shown,
     ToClient,
-    Welcome,
 )
-from haltline.protocol.errors import BrokenInvariant, ConfigurationProblem, Undecodable
+from haltline.protocol.errors import BrokenInvariant, ConfigurationProblem
 from haltline.protocol.events import Approval, Result
 from haltline.protocol.kinds import Reason
 from haltline.protocol.lines import Line
 from haltline.protocol.timestamps import rfc3339
 
-STARTED_WITHIN_S: Final = 10.0
-"""From the launch to Welcome; 100 to 200 ms when idle. A quick step with a limit of its own (I6)."""
 STOPPED_WITHIN_S: Final = 15.0
 """From the first press to `result`. Acknowledgement 2.0 s, then kill, grace 2 s, sweep, on a machine three times
 too slow; a supervisor that has said nothing by then is mute (rule 2)."""
 CLOSED_WITHIN_S: Final = 5.0
-GUARD_WITHIN_S: Final = 5.0
-"""The guard gives the supervisor 4.5 s to leave after its client."""
-LAST_WORDS_S: Final = 0.05
-"""How long what a dead supervisor had sent may take through the kernel and the lane's thread (rule 3)."""
 LEAVE_S: Final = 0.1
 """For the last line of a client that leaves at the third press."""
-STATUS_S: Final = 0.25
-"""How often a status line that counts seconds is looked at."""
 
 
 class Left(Exception):
@@ -73,24 +61,16 @@ class Left(Exception):
         self.exit_code = exit_code
 
 
-class SupervisorGone(Exception):
-    """Its process is dead, and all it had sent has been read."""
-
-
 class Client:
-    """In order: `start`, `open`, `run` and `read_line` as often as wanted, `close`."""
-
     def __init__(self, owned: Owned, *, view: View, outlet: Outlet, stdin_fd: int = 0) -> None:
         self._owned = owned
         owned.in_use = True
         self._view = view
         self._outlet = outlet
         self._stdin_fd = stdin_fd
-        self._lane: Lane | None = None
-        self._supervisor_fd: int | None = None
+        self._loop = Loop(owned, outlet, stdin_fd=stdin_fd, on_signal=self._hear_signal)
         self._inbox: deque[ToClient] = deque()
         self._seen = Seen()
-        self._lines = LineReader()
         self._questions = Questions()
         self._interactive = False
         self._presses: Presses | None = None
@@ -103,59 +83,17 @@ class Client:
         self.ended = False
         """True: the session takes no further prompt (killed, closed, or its supervisor is gone)."""
 
-    # ---- start and end
-
     def start(self) -> None:
-        """Wait for the supervisor and prove ourselves. Raises ConfigurationProblem with the supervisor's own words,
-        SupervisorGone, Interrupted."""
-        deadline = time.monotonic() + STARTED_WITHIN_S
-        self._await_ready(deadline)
-        self._lane = Lane(self._owned.endpoints, self._owned.token)
-        answer = self._next(deadline)
-        match answer:
-            case Welcome():
-                self._watch(answer.supervisor_pid)
-            case None:
-                raise ConfigurationProblem(
-                    f"the supervisor did not answer within {STARTED_WITHIN_S:g} s: is the machine overloaded?"
-                )
-            case _:
-                raise BrokenInvariant(f"expected Welcome, got {answer}")
-
-    def _await_ready(self, deadline: float) -> None:
-        said = b""
-        while b"\n" not in said:
-            ready = wait(
-                None,
-                reading=(self._owned.signals_fd, self._owned.ready_fd, self._owned.guard_fd),
-                timeout_s=deadline - time.monotonic(),
-            )
-            self._take_signals()
-            if self._owned.ready_fd in ready:
-                piece = os.read(self._owned.ready_fd, 4096)
-                if not piece:
-                    raise SupervisorGone
-                said += piece
-            elif self._owned.guard_fd in ready:
-                raise SupervisorGone
-            elif not ready:
-                raise ConfigurationProblem(
-                    f"the supervisor did not start within {STARTED_WITHIN_S:g} s: is the machine overloaded?"
-                )
-        line = said.split(b"\n", 1)[0].decode("utf-8", "replace")
-        if line != "ready":
-            raise ConfigurationProblem(line.removeprefix("failed: "))
-
-    def _watch(self, supervisor_pid: int) -> None:
-        try:
-            self._supervisor_fd = os.pidfd_open(supervisor_pid)
-        except ProcessLookupError as error:
-            raise SupervisorGone from error
+        """Meet the supervisor. Raises ConfigurationProblem with the supervisor's own words, SupervisorLost,
+        Interrupted."""
+        self._loop.attach(*start(self._owned, self._hear_signal))
 
     def open(self, decided: Decided, *, journal: str) -> None:
-        """Raises ConfigurationProblem where the supervisor refuses, SupervisorGone, Interrupted."""
+        """Raises ConfigurationProblem where the supervisor refuses, SupervisorLost, Interrupted."""
         self._interactive = decided.settings.interactive
-        self._send(OpenSession(settings=decided.settings, journal=journal, embedded_gateway=decided.embedded_gateway))
+        self._loop.send(
+            OpenSession(settings=decided.settings, journal=journal, embedded_gateway=decided.embedded_gateway)
+        )
         while self._seen.session_id is None:
             match self._next(None):
                 case SessionOpened(session_id=session_id):
@@ -172,16 +110,16 @@ class Client:
         self._closing = True
         try:
             self._close_session()
-            self.flush()
-        except SupervisorGone:
-            self.flush()
-        self.hang_up()
-        self._await_guard()
+        except SupervisorLost:
+            self.ended = True
+        self._loop.until_written()
+        self._loop.hang_up()
+        self._loop.until_guard_gone()
 
     def _close_session(self) -> None:
         if self._seen.session_id is None or self.ended:
             return
-        self._send(CloseSession(session_id=self._seen.session_id))
+        self._loop.send(CloseSession(session_id=self._seen.session_id))
         deadline = time.monotonic() + CLOSED_WITHIN_S
         while True:
             match self._next(deadline):
@@ -192,31 +130,9 @@ class Client:
                 case _:
                     continue
 
-    def _await_guard(self) -> None:
-        deadline = time.monotonic() + GUARD_WITHIN_S
-        guard_fd, signals_fd = self._owned.guard_fd, self._owned.signals_fd
-        while (left_s := deadline - time.monotonic()) > 0:
-            ready = wait(None, reading=(guard_fd, signals_fd), timeout_s=left_s)
-            self._take_signals()
-            if guard_fd in ready:
-                return
-
     def hang_up(self) -> None:
-        """Let go of the lane, however far we came. Nothing can be sent after it."""
-        if self._lane is not None:
-            self._lane.close()
-            self._lane = None
-
-    def flush(self) -> None:
-        """Write everything that is queued, however slow the readers are. A signal ends it."""
-        self._outlet.set_status(None)
-        while self._outlet.waiting:
-            ready = wait(None, reading=(self._owned.signals_fd,), writing=self._outlet.waiting, timeout_s=None)
-            self._outlet.write(ready)
-            if self._owned.signals_fd in ready and numbers(self._owned.signals_fd):
-                return
-
-    # ---- a run
+        """Let go of the supervisor, however far we came."""
+        self._loop.hang_up()
 
     def run(self, prompt: str) -> Result:
         """One run, to its result. Raises Left."""
@@ -224,9 +140,9 @@ class Client:
         self._presses = Presses()
         self._run_began = time.monotonic()
         try:
-            self._send(Prompt(session_id=self._seen.session_id, text=prompt))
+            self._loop.send(Prompt(session_id=self._seen.session_id, text=prompt))
             return self._until_result()
-        except SupervisorGone:
+        except SupervisorLost:
             return self.conclude_dead("the supervisor ended; the guard stops what it left behind")
         finally:
             self._presses = None
@@ -285,18 +201,16 @@ class Client:
             return line
         return msgspec.structs.replace(line, event=msgspec.structs.replace(result, message=f"{result.message}: {log}"))
 
-    # ---- questions and prompts
-
     def _ask(self) -> None:
         discard_typed_ahead(self._stdin_fd)
         self._outlet.put((Piece("err", self._questions.text()),))
 
     def _answer(self) -> None:
         while self._questions:
-            line = self._lines.next()
+            line = self._loop.typed.next()
             if line is not None:
                 reply = self._questions.answer(line)
-            elif self._lines.ended:
+            elif self._loop.typed.ended:
                 reply = self._questions.end_of_input()
             else:
                 return
@@ -310,20 +224,20 @@ class Client:
     def _send_answer(self, reply: Reply) -> None:
         assert self._seen.session_id is not None, "a question came from a session"
         session_id = self._seen.session_id
-        self._send(Answer(session_id=session_id, call_id=reply.call_id, answer=reply.answer, words=reply.words))
+        self._loop.send(Answer(session_id=session_id, call_id=reply.call_id, answer=reply.answer, words=reply.words))
 
     def read_line(self, *, prompt: str) -> str | None:
         """The next line of standard input, None at its end or when the session has ended. Raises Interrupted."""
         self._outlet.put((Piece("err", prompt),))
         while not (self.ended or self._outlet.reader_lost):
-            line = self._lines.next()
+            line = self._loop.typed.next()
             if line is not None:
                 return line
-            if self._lines.ended:
+            if self._loop.typed.ended:
                 return None
             try:
-                self._take(self._step(None, stdin=True))
-            except SupervisorGone:
+                self._take(self._wait(None, typing=True))
+            except SupervisorLost:
                 self.conclude_dead("the supervisor ended")
         return None
 
@@ -342,71 +256,26 @@ class Client:
             elif isinstance(message, SessionClosed):
                 self.ended = True
 
-    # ---- the one loop
-
     def _next(self, deadline: float | None) -> ToClient | None:
         """The next message, None when something else happened or the deadline (monotonic) passed."""
         if not self._inbox:
-            self._inbox += self._step(deadline, stdin=bool(self._questions))
+            self._inbox += self._wait(deadline, typing=bool(self._questions))
             self._answer()
         return self._inbox.popleft() if self._inbox else None
 
-    def _step(self, deadline: float | None, *, stdin: bool) -> list[ToClient]:
-        """Wait for whatever comes first and deal with it; messages of the lane are returned. Raises SupervisorGone."""
-        lane = None if self._outlet.full else self._lane
-        reading = [self._owned.signals_fd]
-        if lane is not None and self._supervisor_fd is not None:
-            reading.append(self._supervisor_fd)
-        if stdin and not self._lines.ended:
-            reading.append(self._stdin_fd)
-        ready = wait(lane, reading=reading, writing=self._outlet.waiting, timeout_s=self._timeout(deadline))
-        self._outlet.write(ready)
-        self._take_signals()
+    def _wait(self, deadline: float | None, *, typing: bool) -> list[ToClient]:
+        status = None if self._questions else self._view.status(time.monotonic())
+        messages = self._loop.step(deadline, typing=typing, status=status)
         self._tell_of_lost_reader()
-        if stdin and self._stdin_fd in ready:
-            self._lines.feed(os.read(self._stdin_fd, 65536))
-        if self._supervisor_fd in ready and lane is not None and LANE not in ready:
-            ready = wait(lane, reading=(), timeout_s=LAST_WORDS_S)  # rule 3
-            if LANE not in ready:
-                raise SupervisorGone
-        return self._receive() if LANE in ready else []
-
-    def _timeout(self, deadline: float | None) -> float | None:
-        now = time.monotonic()
-        status = None if self._questions else self._view.status(now)
-        self._outlet.set_status(status)
-        limits = [STATUS_S] if status is not None else []
-        if deadline is not None:
-            limits.append(deadline - now)
-        return min(limits, default=None)
-
-    def _receive(self) -> list[ToClient]:
-        assert self._lane is not None, "it was ready"
-        messages: list[ToClient] = []
-        while len(messages) < 256:  # then look at signals again
-            try:
-                message = self._lane.receive()
-            except Undecodable as problem:
-                raise BrokenInvariant(str(problem)) from problem
-            if message is None:
-                break
-            messages.append(message)
         return messages
 
-    def _send(self, message: OpenSession | Prompt | CancelRequest | Answer | CloseSession) -> None:
-        assert self._lane is not None, "start() comes first"
-        self._lane.send(message)
-
-    # ---- signals and lost readers
-
-    def _take_signals(self) -> None:
-        for number in numbers(self._owned.signals_fd):
-            if self._closing:
-                self._press_at_close(number)
-            elif self._presses is None:
-                raise Interrupted(number)
-            else:
-                self._press(self._presses, number)
+    def _hear_signal(self, number: int) -> None:
+        if self._closing:
+            self._press_at_close(number)
+        elif self._presses is None:
+            raise Interrupted(number)
+        else:
+            self._press(self._presses, number)
 
     def _press_at_close(self, number: int) -> None:
         """The result is out and the end is near: the first press changes nothing, the second leaves."""
@@ -423,24 +292,22 @@ class Client:
         self._outlet.put((note("stopping" if meaning == "stop" else "stopping at once, without grace"),))
         if self._mute_at is None:
             self._mute_at = time.monotonic() + STOPPED_WITHIN_S
-        if self._seen.session_id is not None and self._lane is not None:
-            self._send(CancelRequest(session_id=self._seen.session_id, by="signal", exit_code=presses.exit_code))
+        if self._seen.session_id is not None and self._loop.attached:
+            self._loop.send(CancelRequest(session_id=self._seen.session_id, by="signal", exit_code=presses.exit_code))
 
     def _leave(self, exit_code: int) -> None:
         self.conclude(
             "cancelled", "left before the stop was complete; the guard finishes it", terminated=exit_code == 143
         )
-        deadline = time.monotonic() + LEAVE_S
-        while self._outlet.waiting and (left_s := deadline - time.monotonic()) > 0:
-            self._outlet.write(wait(None, reading=(), writing=self._outlet.waiting, timeout_s=left_s))
+        self._loop.write_for(LEAVE_S)
         self.hang_up()
         raise Left(exit_code)
 
     def _tell_of_lost_reader(self) -> None:
-        """Rule 4."""
+        """Rule 3."""
         if self._outlet.reader_lost and not self._reader_told and self._presses is not None:
             self._reader_told = True
-            self._send(CancelRequest(session_id=self._seen.session_id, by="lost_client"))
+            self._loop.send(CancelRequest(session_id=self._seen.session_id, by="lost_client"))
 
 
 def discard_typed_ahead(fd: int) -> None:

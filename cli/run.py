@@ -6,8 +6,9 @@ import click
 import msgspec
 
 from haltline.cli import prompt_text, setting_up
-from haltline.cli.client import Client, Left, SupervisorGone
+from haltline.cli.client import Client, Left
 from haltline.cli.interrupts import Interrupted
+from haltline.cli.loop import SupervisorLost
 from haltline.cli.options import SessionOptions, session_params
 from haltline.cli.owned import Owned
 from haltline.cli.session_settings import Decided
@@ -62,7 +63,7 @@ def one_run(client: Client, decided: Decided, prompt: str, *, journal: str) -> i
     except Interrupted as signal:
         terminated = signal.exit_code == exits.TERMINATED
         result = client.conclude("cancelled", "stopped before the run began", terminated=terminated)
-    except SupervisorGone:
+    except SupervisorLost:
         result = client.conclude_dead("the supervisor ended before the run began")
     else:
         result = client.run(prompt)

@@ -10,9 +10,10 @@ import msgspec
 import pytest
 from support.client_stage import OK, SESSION, Acting, Stage, staged
 
-from haltline.cli.client import Client, Left, SupervisorGone
+from haltline.cli.client import Client, Left
 from haltline.cli.interrupts import Interrupted
 from haltline.cli.json_views import ResultView, StreamView
+from haltline.cli.loop import SupervisorLost
 from haltline.cli.pieces import View
 from haltline.cli.run import one_run
 from haltline.cli.session_settings import Decided
@@ -144,8 +145,8 @@ def test_a_press_while_everything_starts_ends_the_wait(stage: Stage, when: str) 
         stage.hear(ClientHello) if when == "before welcome" else stage.welcome()
     if when == "before the session":
         stage.hear(OpenSession)
-    stage.guard.kill()
     stage.press(signal.SIGINT)
+    stage.guard.kill()
     assert acting.result() == 130
     assert result_line(stage)["reason"] == "cancelled"
 
@@ -191,7 +192,7 @@ def test_a_bug_in_a_session_is_told_with_the_path_of_its_log(stage: Stage, view:
 def test_a_supervisor_that_never_comes_up_is_no_hanging_client(stage: Stage) -> None:
     acting = Acting(lambda: stage.client(plain()).start())
     stage.guard.kill()
-    with pytest.raises(SupervisorGone):
+    with pytest.raises(SupervisorLost):
         acting.result()
 
 

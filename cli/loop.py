@@ -1,0 +1,133 @@
+"""The client's one wait: the lane, signals, the supervisor's death, standard input, room on stdout and stderr.
+
+1. What the supervisor sent before its death counts: the lane is read empty first.
+2. While stdout takes nothing, nothing is taken from the lane; the supervisor merges deltas meanwhile.
+3. Signals are handed on before anything else is looked at; what the hearer raises ends the wait.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from typing import Final
+
+from haltline.cli.lane import LANE, Lane, wait
+from haltline.cli.lines_in import LineReader
+from haltline.cli.outlet import Outlet
+from haltline.cli.owned import Owned, numbers
+from haltline.protocol.client_messages import ToClient, ToSupervisor
+from haltline.protocol.errors import BrokenInvariant, Undecodable
+
+LAST_WORDS_S: Final = 0.05
+"""How long what a dead supervisor had sent may take through the kernel and the lane's thread (rule 1)."""
+STATUS_S: Final = 0.25
+"""How often a status line that counts seconds is looked at."""
+GUARD_WITHIN_S: Final = 5.0
+"""The guard gives the supervisor 4.5 s to leave after its client."""
+_MOST_MESSAGES: Final = 256
+"""Taken from the lane at once; then signals are looked at again."""
+
+
+class SupervisorLost(Exception):
+    """It is dead, and all that it had sent has been read; or it did not answer in time. The text says which."""
+
+    def __init__(self, words: str = "the supervisor ended") -> None:
+        super().__init__(words)
+
+
+class Loop:
+    """`on_signal(number)` hears every signal; what it raises comes out of the call that waited."""
+
+    def __init__(self, owned: Owned, outlet: Outlet, *, stdin_fd: int, on_signal: Callable[[int], None]) -> None:
+        self._owned = owned
+        self._outlet = outlet
+        self._stdin_fd = stdin_fd
+        self._on_signal = on_signal
+        self._lane: Lane | None = None
+        self._supervisor_fd: int | None = None
+        self.typed = LineReader()
+
+    def attach(self, lane: Lane, supervisor_fd: int) -> None:
+        """From now on the lane is read and the supervisor's death (its pidfd) is seen."""
+        self._lane = lane
+        self._supervisor_fd = supervisor_fd
+
+    @property
+    def attached(self) -> bool:
+        return self._lane is not None
+
+    def send(self, message: ToSupervisor) -> None:
+        assert self._lane is not None, "the supervisor has to be met first"
+        self._lane.send(message)
+
+    def step(self, deadline: float | None, *, typing: bool, status: str | None) -> list[ToClient]:
+        """Wait until something happens or the deadline (monotonic) passes, and deal with it. Messages of the lane
+        are returned; typed lines go to `typed`, where `typing` asks for them. Raises SupervisorLost."""
+        self._outlet.set_status(status)
+        lane = None if self._outlet.full else self._lane  # rule 2
+        reading = [self._owned.signals_fd]
+        if lane is not None and self._supervisor_fd is not None:
+            reading.append(self._supervisor_fd)
+        if typing and not self.typed.ended:
+            reading.append(self._stdin_fd)
+        limits = [STATUS_S] if status is not None else []
+        if deadline is not None:
+            limits.append(deadline - time.monotonic())
+        ready = wait(lane, reading=reading, writing=self._outlet.waiting, timeout_s=min(limits, default=None))
+        self._outlet.write(ready)
+        self._hear_signals()
+        if typing and self._stdin_fd in ready:
+            self.typed.feed(os.read(self._stdin_fd, 65536))
+        if self._supervisor_fd in ready and lane is not None and LANE not in ready:
+            ready = wait(lane, reading=(), timeout_s=LAST_WORDS_S)  # rule 1
+            if LANE not in ready:
+                raise SupervisorLost
+        return _received(lane) if lane is not None and LANE in ready else []
+
+    def _hear_signals(self) -> None:
+        for number in numbers(self._owned.signals_fd):
+            self._on_signal(number)
+
+    def until_written(self) -> None:
+        """Write everything that is queued, however slow the readers are. A signal ends it."""
+        self._outlet.set_status(None)
+        signals_fd = self._owned.signals_fd
+        while self._outlet.waiting:
+            ready = wait(None, reading=(signals_fd,), writing=self._outlet.waiting, timeout_s=None)
+            self._outlet.write(ready)
+            if signals_fd in ready and numbers(signals_fd):
+                return
+
+    def write_for(self, seconds: float) -> None:
+        """Write what is queued, `seconds` at most, and hear nothing meanwhile."""
+        deadline = time.monotonic() + seconds
+        while self._outlet.waiting and (left_s := deadline - time.monotonic()) > 0:
+            self._outlet.write(wait(None, reading=(), writing=self._outlet.waiting, timeout_s=left_s))
+
+    def until_guard_gone(self) -> None:
+        """Nothing that this command started is left then. GUARD_WITHIN_S at most."""
+        deadline = time.monotonic() + GUARD_WITHIN_S
+        guard_fd = self._owned.guard_fd
+        while (left_s := deadline - time.monotonic()) > 0:
+            ready = wait(None, reading=(guard_fd, self._owned.signals_fd), timeout_s=left_s)
+            self._hear_signals()
+            if guard_fd in ready:
+                return
+
+    def hang_up(self) -> None:
+        """Let go of the lane, however far we came. Nothing can be sent after it."""
+        if self._lane is not None:
+            self._lane.close()
+            self._lane = None
+
+
+def _received(lane: Lane) -> list[ToClient]:
+    messages: list[ToClient] = []
+    while len(messages) < _MOST_MESSAGES:
+        try:
+            message = lane.receive()
+        except Undecodable as problem:
+            raise BrokenInvariant(str(problem)) from problem
+        if message is None:
+            break
+        messages.append(message)
+    return messages
