@@ -177,7 +177,8 @@ class LimitTripped(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CancelReceipt(msgspec.Struct, frozen=True, kw_only=True):
-    """How a stop went. Milliseconds from the request, measured in the supervisor; null: no such thing was open."""
+    """How a stop went. Milliseconds from the request, measured in the supervisor; null: nothing of the kind was
+    open."""
 
     stream_ms: float | None
     tools_ms: float | None
