@@ -22,17 +22,18 @@ EXAMPLES: Final = """\b
 Examples:
   haltline selftest
   haltline selftest --json
+  haltline selftest cancel keys
 """
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def _selftest(*, as_json: bool) -> int:
+def _selftest(*, names: tuple[str, ...], as_json: bool) -> int:
     linux.become_subreaper()  # whatever a run leaves behind comes to us, and is counted
     for number in _SIGNALS:
         signal.signal(number, _interrupt)
     try:
         with stage() as opened:
-            checks = _all(opened, show=not as_json)
+            checks = _look(opened, names or tuple(CHECKS), show=not as_json)
     except Interrupted as interruption:
         return interruption.exit_code
     except OSError as error:
@@ -42,12 +43,12 @@ def _selftest(*, as_json: bool) -> int:
     return exits.COMPLETED if said.passed == said.of else exits.BUG
 
 
-def _all(opened: Stage, *, show: bool) -> list[Check]:
-    width = max(len(name) for name, _ in CHECKS)
+def _look(opened: Stage, names: tuple[str, ...], *, show: bool) -> list[Check]:
+    width = max(map(len, names))
     checks: list[Check] = []
-    for name, look in CHECKS:
+    for name in names:
         try:
-            checks.append(check(name, look(opened)))
+            checks.append(check(name, CHECKS[name](opened)))
         except Trouble as words:
             checks.append(check(name, [trouble(str(words))]))
         if show:
@@ -64,8 +65,12 @@ def _interrupt(number: int, _frame: FrameType | None) -> None:
 
 command = click.Command(
     "selftest",
-    params=[click.Option(["--json", "as_json"], is_flag=True, help="One object with all checks.")],
+    params=[
+        click.Argument(["names"], metavar="[CHECK]...", nargs=-1, type=click.Choice(list(CHECKS))),
+        click.Option(["--json", "as_json"], is_flag=True, help="One object with all checks."),
+    ],
     callback=_selftest,
-    help="Inject each fault in a process of its own and check what is done about it. Needs no key, no network.",
+    help="Inject each fault in a process of its own and check what is done about it. Needs no key, no network. "
+    f"Without CHECK all {len(CHECKS)}: {', '.join(CHECKS)}.",
     epilog=EXAMPLES,
 )

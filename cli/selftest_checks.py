@@ -9,7 +9,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Final
 
@@ -103,7 +103,7 @@ def cancel(stage: Stage) -> list[Finding]:
         same("survivors", 0, None if receipt is None else receipt.survivors),
         same("done", ["llm 0", "tool 0"], sorted(steps), shown=False),
         *tools(seen, runs=1, statuses=["cancelled_killed"]),
-        same("by", ["signal"], [one.by for one in seen.of(CancelStep) if one.phase == "requested"], shown=False),
+        same("by", ["signal"], _stopped_by(seen), shown=False),
         says("the stopped result", ["may have partly run"], result_text(seen.of(ToolResult), 0)),
         *ended(seen, attempts=1, reason="cancelled", exit_code=130, said=""),
     ]
@@ -114,7 +114,7 @@ def limits(stage: Stage) -> list[Finding]:
     with stage.server() as server:
         turns = stage.run(*_asking(server, "poll"), "--max-turns", "2")
         seconds = stage.run(*_asking(server, "slow"), "--timeout", "1s")
-        left = server.was_left("slow")
+        closed_s = server.left_after("slow")
         tokens = stage.run(*_asking(server, "loop_ab"), "--max-tokens-total", "100")
         asked = [len(server.requests(name)) for name in ("poll", "slow", "loop_ab")]
     return [
@@ -122,10 +122,15 @@ def limits(stage: Stage) -> list[Finding]:
         same("used", 2.0, _used(turns)),
         *limit(seconds, "seconds", allowed=1),
         within("used", 1, 2, _used(seconds), " s"),
-        same("stream closed", True, left, shown=False),
+        within("stream closed after", 0, 2, closed_s, " s"),
+        same(
+            "ended by", ["limit"], [one.by for one in seconds.of(CancelStep) if one.phase == "requested"], shown=False
+        ),
         *limit(tokens, "tokens", allowed=100),
         at_least("used", 100, _used(tokens), ""),
+        same("as charged", float(tokens.result.usage.total), _used(tokens), shown=False),
         same("requests", [2, 1, 1], asked),
+        same("turns made", [2, 1, 1], [seen.result.turns for seen in (turns, seconds, tokens)], shown=False),
         same("exits", [53, 124, 53], [seen.exit_code for seen in (turns, seconds, tokens)]),
         same("left alive", 0, turns.left + seconds.left + tokens.left),
     ]
@@ -157,19 +162,20 @@ def once(stage: Stage) -> list[Finding]:
     ]
 
 
-CHECKS: Final[tuple[tuple[str, Callable[[Stage], list[Finding]]], ...]] = (
-    ("tool_error", selftest_faults.tool_error),
-    ("bad_args", selftest_faults.bad_args),
-    ("loop", selftest_faults.loop),
-    ("tool_timeout", selftest_faults.tool_timeout),
-    ("rate_limit", selftest_faults.rate_limit),
-    ("truncated", selftest_faults.truncated),
-    ("backoff", backoff),
-    ("keys", stopping_keys),
-    ("cancel", cancel),
-    ("limits", limits),
-    ("once", once),
-)
+CHECKS: Final[Mapping[str, Callable[[Stage], list[Finding]]]] = {
+    "tool_error": selftest_faults.tool_error,
+    "bad_args": selftest_faults.bad_args,
+    "loop": selftest_faults.loop,
+    "tool_timeout": selftest_faults.tool_timeout,
+    "rate_limit": selftest_faults.rate_limit,
+    "truncated": selftest_faults.truncated,
+    "backoff": backoff,
+    "keys": stopping_keys,
+    "cancel": cancel,
+    "limits": limits,
+    "once": once,
+}
+"""In the order in which they are made."""
 
 
 def _asking(server: Server, scenario: str) -> tuple[str, ...]:
@@ -185,6 +191,11 @@ def _used(seen: Seen) -> float | None:
     """How much of the limit that tripped was used."""
     tripped = seen.result.limit
     return None if tripped is None else tripped.used
+
+
+def _stopped_by(seen: Seen) -> list[str | None]:
+    """Who asked for each stop."""
+    return [one.by for one in seen.of(CancelStep) if one.phase == "requested"]
 
 
 def _out(seen: Seen) -> str:

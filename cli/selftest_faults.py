@@ -10,6 +10,7 @@ from typing import Final
 from haltline.cli.selftest_findings import Finding, at_least, pieces, same, says, within
 from haltline.cli.selftest_run import Seen, Stage
 from haltline.gateway.scenarios import BROKEN_AFTER, OK_PIECES
+from haltline.protocol import processes
 from haltline.protocol.events import Counters, Error, Init, Loop, Retry, ToolResult, ToolStart, ToolUse, Worker
 from haltline.protocol.kinds import Reason
 
@@ -78,10 +79,15 @@ def loop(stage: Stage) -> list[Finding]:
 
 def tool_timeout(stage: Stage) -> list[Finding]:
     """A command of 600 s under a limit of 1 s: it ends, with what it had printed, and its two halves run."""
-    seen = stage.run("--tool-timeout", "1s", fault="tool_timeout")
+    with stage.running("-o", "stream-json", "--tool-timeout", "1s", fault="tool_timeout") as running:
+        tree = running.processes_of(running.until(ToolStart).pid, 2)  # the shell and what it waits for
+        running.until(ToolResult)
+        alive = sum(map(processes.is_alive, tree))  # before anything but the limit could have ended them
+        seen = running.end()
     results = seen.of(ToolResult)
     return [
         *tools(seen, runs=3, statuses=["timed_out", "done", "done"]),
+        same("of 2 processes alive", 0, alive),
         within("stopped after", 1000, 3500, float(results[0].ms) if results else None, " ms"),
         says("the stopped result", ["begun", "after 1 s", "Split it"], result_text(results, 0)),
         says("the first half's result", ["first half"], result_text(results, 1)),

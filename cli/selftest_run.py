@@ -108,14 +108,16 @@ class Server:
         """When each request for this scenario came, monotonic seconds."""
         return [line.mono for line in self._lines() if line.event == "request" and line.scenario == scenario]
 
-    def was_left(self, scenario: str) -> bool:
-        """Whether a client has closed a response of this scenario before its end. Waits for it, LEAVE_S at most."""
+    def left_after(self, scenario: str) -> float | None:
+        """Seconds from the first request for this scenario to the moment at which a client closed its response before
+        its end. Waits for that, LEAVE_S at most; None: none was closed."""
         deadline = time.monotonic() + LEAVE_S
         while time.monotonic() < deadline:
-            if any(line.event == "disconnect" and line.scenario == scenario for line in self._lines()):
-                return True
+            for line in self._lines():
+                if line.event == "disconnect" and line.scenario == scenario:
+                    return line.mono - self.requests(scenario)[0]
             time.sleep(_LOOK_S)
-        return False
+        return None
 
     def _lines(self) -> list[_Logged]:
         with open(self._log, "rb") as log:
