@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from haltline.supervisor.chain import Chain
 
-OWNING = frozenset({"run", "chat"})
+OWNING = frozenset({"run", "chat", "soak"})
 """Commands that run a supervisor of their own."""
 
 GUARD_S = 5.0
@@ -41,6 +41,8 @@ def main() -> NoReturn:
     code = 1
     try:
         code = _command(argv, signals_fd)
+    except BaseException as bug:  # noqa: BLE001  (the outermost edge: nothing may end in silence or in a traceback)
+        os.write(2, f"haltline: a bug of haltline's own ({type(bug).__name__}: {bug})\n".encode("utf-8", "replace"))
     finally:
         os._exit(code)  # a context, a thread or an exit hook must not hold the end up
 

@@ -23,6 +23,7 @@ _COMMANDS: Final = {
     "chat": ("haltline.cli.chat", "A conversation, one prompt per line."),
     "demo": ("haltline.cli.demo", "Repair a small repository on the embedded model server, and show what was proved."),
     "selftest": ("haltline.cli.selftest", "Inject each fault in a process of its own; eleven checks."),
+    "soak": ("haltline.cli.soak", "Many sessions at once, stopped at random; what is left of them is counted."),
     "gateway": ("haltline.cli.gateway_command", "The scripted, fault-injecting model server on 127.0.0.1."),
     "ps": ("haltline.cli.ps", "Live sessions and workers of this user."),
 }

@@ -27,6 +27,7 @@ class Owned:
         """True once a client talks to the supervisor: from then on the client waits for the guard, or must not."""
         self._chain = chain
         self._guard_pid = guard_pid
+        self._reaped = False
         self.guard_fd = os.pidfd_open(guard_pid)  # our child and not reaped: the number is still its own
 
     def wait_for_guard(self, timeout_s: float) -> bool:
@@ -34,7 +35,8 @@ class Owned:
         poll = select.poll()
         poll.register(self.guard_fd, select.POLLIN)
         gone = bool(poll.poll(timeout_s * 1000))
-        if gone:
+        if gone and not self._reaped:
+            self._reaped = True
             os.waitpid(self._guard_pid, os.WNOHANG)
         return gone
 
