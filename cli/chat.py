@@ -47,8 +47,8 @@ def _conversation(client: Client, decided: Decided) -> int:
         code = _rounds(client, prompt="> " if decided.settings.interactive else "")
     except Interrupted as interruption:
         code = interruption.exit_code
-    except SupervisorLost:
-        code = client.conclude_dead("the supervisor ended before a run began").exit_code
+    except SupervisorLost as lost:
+        code = client.conclude_lost(lost).exit_code
     client.close()
     return code
 

@@ -6,9 +6,11 @@ wanted, `close`.
 1. A signal during a run is a request to the supervisor: stop, then stop at once; the third leaves (F10). The
    client says so on stderr itself, without waiting for an answer. Outside a run a signal ends the wait
    (Interrupted).
-2. The supervisor writes `result`. Only where it cannot (dead, or mute after a stop was asked for), or was never
-   asked to run, does the client write it, so that the last line of stdout is always a result.
+2. The supervisor writes `result`. Only where it cannot (dead, or mute), or was never asked to run, does the client
+   write it, so that the last line of stdout is always a result.
 3. A reader of stdout that has gone is a lost client: the run is cancelled, no error is shown.
+4. Every wait for the supervisor has an end, with words: opening and closing are quick; a stop has STOPPED_WITHIN_S;
+   a run that says nothing is asked whether it is still there (silence.py).
 """
 
 import time
@@ -25,12 +27,14 @@ from haltline.cli.pieces import Piece, View, note
 from haltline.cli.questions import KEYS, Questions, Reply
 from haltline.cli.seen import Seen
 from haltline.cli.session_settings import Decided
+from haltline.cli.silence import Silence
 from haltline.cli.starting import start
 from haltline.protocol import exits
 from haltline.protocol.client_messages import (
     Answer,
     CancelRequest,
     CloseSession,
+    ListRequest,
     OpenSession,
     Prompt,
     Refused,
@@ -41,13 +45,15 @@ from haltline.protocol.client_messages import (
 )
 from haltline.protocol.errors import BrokenInvariant, ConfigurationProblem
 from haltline.protocol.events import Approval, Result
-from haltline.protocol.kinds import Reason
+from haltline.protocol.kinds import CancelBy, Reason
 from haltline.protocol.lines import Line
 from haltline.protocol.timestamps import rfc3339
 
 STOPPED_WITHIN_S: Final = 15.0
 """From the first press to `result`. Acknowledgement 2.0 s, then kill, grace 2 s, sweep, on a machine three times
 too slow; a supervisor that has said nothing by then is mute (rule 2)."""
+OPENED_WITHIN_S: Final = 10.0
+"""To SessionOpened: a few milliseconds, and another supervisor may hold the journal for 2 s."""
 CLOSED_WITHIN_S: Final = 5.0
 LEAVE_S: Final = 0.1
 """For the last line of a client that leaves at the third press."""
@@ -76,7 +82,9 @@ class Client:
         self._presses: Presses | None = None
         """Of the run that is going on; None: there is none."""
         self._mute_at: float | None = None
+        """When a stop that was asked for has lasted too long."""
         self._run_began = time.monotonic()
+        self._silence = Silence(self._run_began)
         self._reader_told = False
         self._closing = False
         self._presses_at_close = 0
@@ -94,8 +102,14 @@ class Client:
         self._loop.send(
             OpenSession(settings=decided.settings, journal=journal, embedded_gateway=decided.embedded_gateway)
         )
+        deadline = time.monotonic() + OPENED_WITHIN_S
         while self._seen.session_id is None:
-            match self._next(None):
+            match self._next(deadline):
+                case None if time.monotonic() >= deadline:
+                    raise SupervisorLost(
+                        f"the supervisor did not open the session within {OPENED_WITHIN_S:g} s: "
+                        "is the machine overloaded?"
+                    )
                 case SessionOpened(session_id=session_id):
                     self._seen.session_id = session_id
                 case Refused(words=words):
@@ -114,16 +128,18 @@ class Client:
             self.ended = True
         self._loop.until_written()
         self._loop.hang_up()
-        self._loop.until_guard_gone()
+        if not self._loop.until_guard_gone():
+            self.say("haltline: the supervisor is still there; the guard ends it, and all that it started, now")
+            self._loop.write_for(LEAVE_S)
 
     def _close_session(self) -> None:
         if self._seen.session_id is None or self.ended:
             return
         self._loop.send(CloseSession(session_id=self._seen.session_id))
         deadline = time.monotonic() + CLOSED_WITHIN_S
-        while True:
+        while time.monotonic() < deadline:
             match self._next(deadline):
-                case SessionClosed() | None:
+                case SessionClosed():
                     return
                 case Shown(line=line):
                     self._show(line)
@@ -139,11 +155,12 @@ class Client:
         assert self._seen.session_id is not None, "open() comes first"
         self._presses = Presses()
         self._run_began = time.monotonic()
+        self._silence = Silence(self._run_began)
         try:
             self._loop.send(Prompt(session_id=self._seen.session_id, text=prompt))
             return self._until_result()
-        except SupervisorLost:
-            return self.conclude_dead("the supervisor ended; the guard stops what it left behind")
+        except SupervisorLost as lost:
+            return self.conclude_lost(lost, "; the guard stops what it left behind")
         finally:
             self._presses = None
             self._mute_at = None
@@ -151,8 +168,10 @@ class Client:
 
     def _until_result(self) -> Result:
         while True:
-            message = self._next(self._mute_at)
+            message = self._next(self._silence.due if self._mute_at is None else self._mute_at)
             match message:
+                case None:
+                    self._check_silence(time.monotonic())
                 case Shown(line=line):
                     self._show(line)
                     if isinstance(line.event, Result):
@@ -163,14 +182,26 @@ class Client:
                 case SessionClosed():
                     self.ended = True
                     return self.conclude("killed", "the session was closed")
-                case None if self._mute_at is not None and time.monotonic() >= self._mute_at:
-                    self.ended = True
-                    return self.conclude(
-                        "worker_failed",
-                        f"the supervisor said nothing for {STOPPED_WITHIN_S:g} s after the stop was asked for",
-                    )
                 case _:
                     continue
+
+    def _check_silence(self, now: float) -> None:
+        """Rule 4. Raises SupervisorLost."""
+        if self._mute_at is not None:
+            if now >= self._mute_at:
+                raise SupervisorLost(
+                    f"the supervisor said nothing for {STOPPED_WITHIN_S:g} s after the stop was asked for"
+                )
+            return
+        if self._outlet.full:
+            self._silence.heard(now)
+        match self._silence.at(now):
+            case "ask":
+                self._loop.send(ListRequest())
+            case "give_up":
+                raise SupervisorLost(self._silence.words)
+            case "wait":
+                return
 
     def conclude(self, reason: Reason, message: str, *, terminated: bool = False) -> Result:
         """Rule 2: write the `result` in the supervisor's place."""
@@ -182,9 +213,11 @@ class Client:
         assert isinstance(line.event, Result)
         return line.event
 
-    def conclude_dead(self, message: str) -> Result:
+    def conclude_lost(self, lost: SupervisorLost, more: str = "") -> Result:
+        """`more` follows the words of what happened."""
         log = self._owned.kept_log()
-        return self.conclude("worker_failed", message if log is None else f"{message}; its last words are in {log}")
+        last_words = "" if log is None else f"; its last words are in {log}"
+        return self.conclude("worker_failed", f"{lost}{more}{last_words}")
 
     def _show(self, line: Line) -> None:
         if isinstance(line.event, Result) and line.event.exit_code == exits.BUG:
@@ -237,8 +270,8 @@ class Client:
                 return None
             try:
                 self._take(self._wait(None, typing=True))
-            except SupervisorLost:
-                self.conclude_dead("the supervisor ended")
+            except SupervisorLost as lost:
+                self.conclude_lost(lost)
         return None
 
     @property
@@ -267,6 +300,8 @@ class Client:
         status = None if self._questions else self._view.status(time.monotonic())
         messages = self._loop.step(deadline, typing=typing, status=status)
         self._tell_of_lost_reader()
+        if messages:
+            self._silence.heard(time.monotonic())
         return messages
 
     def _hear_signal(self, number: int) -> None:
@@ -290,10 +325,12 @@ class Client:
         if meaning == "leave":
             self._leave(presses.exit_code)
         self._outlet.put((note("stopping" if meaning == "stop" else "stopping at once, without grace"),))
+        self._ask_for_stop(by="signal", exit_code=presses.exit_code)
+
+    def _ask_for_stop(self, *, by: CancelBy, exit_code: int) -> None:
         if self._mute_at is None:
             self._mute_at = time.monotonic() + STOPPED_WITHIN_S
-        if self._seen.session_id is not None and self._loop.attached:
-            self._loop.send(CancelRequest(session_id=self._seen.session_id, by="signal", exit_code=presses.exit_code))
+        self._loop.send(CancelRequest(session_id=self._seen.session_id, by=by, exit_code=exit_code))
 
     def _leave(self, exit_code: int) -> None:
         self.conclude(
@@ -307,7 +344,7 @@ class Client:
         """Rule 3."""
         if self._outlet.reader_lost and not self._reader_told and self._presses is not None:
             self._reader_told = True
-            self._loop.send(CancelRequest(session_id=self._seen.session_id, by="lost_client"))
+            self._ask_for_stop(by="lost_client", exit_code=exits.INTERRUPTED)
 
 
 def discard_typed_ahead(fd: int) -> None:

@@ -103,15 +103,16 @@ class Loop:
         while self._outlet.waiting and (left_s := deadline - time.monotonic()) > 0:
             self._outlet.write(wait(None, reading=(), writing=self._outlet.waiting, timeout_s=left_s))
 
-    def until_guard_gone(self) -> None:
-        """Nothing that this command started is left then. GUARD_WITHIN_S at most."""
+    def until_guard_gone(self) -> bool:
+        """True: nothing that this command started is left. GUARD_WITHIN_S at most."""
         deadline = time.monotonic() + GUARD_WITHIN_S
         guard_fd = self._owned.guard_fd
         while (left_s := deadline - time.monotonic()) > 0:
             ready = wait(None, reading=(guard_fd, self._owned.signals_fd), timeout_s=left_s)
             self._hear_signals()
             if guard_fd in ready:
-                return
+                return True
+        return False
 
     def hang_up(self) -> None:
         """Let go of the lane, however far we came. Nothing can be sent after it."""

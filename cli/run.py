@@ -63,8 +63,8 @@ def one_run(client: Client, decided: Decided, prompt: str, *, journal: str) -> i
     except Interrupted as signal:
         terminated = signal.exit_code == exits.TERMINATED
         result = client.conclude("cancelled", "stopped before the run began", terminated=terminated)
-    except SupervisorLost:
-        result = client.conclude_dead("the supervisor ended before the run began")
+    except SupervisorLost as lost:
+        result = client.conclude_lost(lost)
     else:
         result = client.run(prompt)
     client.close()

@@ -14,6 +14,7 @@ from haltline.cli.prompt_text import Given, compose, read_all
 from haltline.cli.ps import table
 from haltline.cli.questions import KEYS, Questions, Reply
 from haltline.cli.seen import UNOPENED, Seen
+from haltline.cli.silence import Silence
 from haltline.cli.version import VERSION
 from haltline.protocol import events
 from haltline.protocol.client_messages import PsRow
@@ -198,3 +199,23 @@ def test_an_answer_of_the_door_is_read_once_it_is_whole(answer: Granted | Turned
 
 def test_a_moment_is_written_in_utc_with_milliseconds() -> None:
     assert rfc3339(1_764_500_000.25) == "2025-11-30T10:53:20.250Z"
+
+
+def test_a_silent_supervisor_is_given_up_after_three_questions_without_an_answer() -> None:
+    """40 s after its last word. Anything that comes starts the count again."""
+    silence = Silence(100.0)
+    assert [(silence.at(now), silence.due) for now in (109.9, 110, 119.9, 120)] == [
+        ("wait", 110),
+        ("ask", 120),
+        ("wait", 120),
+        ("ask", 130),
+    ]
+    silence.heard(125.0)
+    assert [silence.at(now) for now in (134.9, 135, 145, 155, 164.9, 165)] == [
+        "wait", "ask", "ask", "ask", "wait", "give_up",
+    ]  # fmt: skip
+
+
+def test_a_client_that_was_stopped_for_an_hour_asks_before_it_gives_up() -> None:
+    silence = Silence(0.0)
+    assert [silence.at(now) for now in (3600, 3601, 3610)] == ["ask", "wait", "ask"]

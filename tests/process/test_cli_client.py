@@ -24,6 +24,8 @@ from haltline.protocol.client_messages import (
     CancelRequest,
     ClientHello,
     CloseSession,
+    Listing,
+    ListRequest,
     OpenSession,
     Prompt,
     Refused,
@@ -69,6 +71,13 @@ def closed(stage: Stage) -> None:
     assert stage.hear(CloseSession) == CloseSession(session_id=SESSION)
     stage.say(SessionClosed(session_id=SESSION))
     stage.everything_ends()
+
+
+def reader_leaves(stage: Stage) -> None:
+    """Nobody has the other end of stdout any more."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, stage.out_r)
+    os.close(null)
 
 
 def result_line(stage: Stage) -> dict[str, object]:
@@ -206,12 +215,56 @@ def test_a_mute_supervisor_does_not_hold_a_stop_for_ever(stage: Stage, monkeypat
     assert "said nothing" in str(result_line(stage)["message"])
 
 
+def test_a_mute_supervisor_does_not_hold_a_command_whose_reader_has_left(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`haltline run ... | head -1`, and nobody there to press Ctrl+C."""
+    monkeypatch.setattr("haltline.cli.client.STOPPED_WITHIN_S", 0.05)
+    acting = running(stage, stage.client(plain()))
+    reader_leaves(stage)
+    stage.show(delta("one"))
+    stage.hear(CancelRequest)
+    stage.guard.kill()
+    assert acting.result() == 79
+    assert b"the supervisor said nothing for 0.05 s after the stop was asked for" in stage.err
+
+
+@pytest.mark.parametrize("mute", ["starts", "opens"])
+def test_a_mute_supervisor_does_not_hold_a_start(stage: Stage, monkeypatch: pytest.MonkeyPatch, mute: str) -> None:
+    monkeypatch.setattr("haltline.cli.starting.STARTED_WITHIN_S", 0.05 if mute == "starts" else 10.0)
+    monkeypatch.setattr("haltline.cli.client.OPENED_WITHIN_S", 0.05)
+    monkeypatch.setattr("haltline.cli.loop.GUARD_WITHIN_S", 0.05)
+    acting = Acting(lambda: one_run(stage.client(StreamView()), DECIDED, "p", journal="/j"))
+    stage.bind()
+    if mute == "opens":
+        stage.welcome()
+        stage.hear(OpenSession)
+    assert acting.result() == 79
+    words = "did not start" if mute == "starts" else "did not open the session"
+    assert result_line(stage)["message"] == f"the supervisor {words} within 0.05 s: is the machine overloaded?"
+    assert stage.err == b"haltline: the supervisor is still there; the guard ends it, and all that it started, now\n"
+
+
+def test_a_supervisor_that_goes_mute_in_a_run_is_asked_and_then_given_up(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("haltline.cli.silence.ASK_EVERY_S", 0.05)
+    acting = running(stage, stage.client(StreamView()))
+    assert stage.hear(ListRequest) == ListRequest()
+    stage.say(Listing(rows=()))
+    for _ in range(3):  # the answer counted: all three questions are asked again
+        stage.hear(ListRequest)
+    stage.guard.kill()
+    assert acting.result() == 79
+    assert result_line(stage)["message"] == (
+        "the supervisor did not answer for 0.2 s; the guard stops what it left behind"
+    )
+
+
 def test_a_reader_of_stdout_that_leaves_cancels_the_run_without_a_word(stage: Stage) -> None:
     """`haltline run ... | head -1`."""
     acting = running(stage, stage.client(plain()))
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, stage.out_r)
-    os.close(null)
+    reader_leaves(stage)
     stage.show(delta("one"))
     assert stage.hear(CancelRequest) == CancelRequest(session_id=SESSION, by="lost_client")
     stage.show(delta("two"), CANCELLED)
