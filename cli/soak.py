@@ -74,7 +74,7 @@ def _rounds(
         lane,
         owned.signals_fd,
         gateway_url=url,
-        ours=_chain(gateway_pid),
+        ours=_sessions(gateway_pid),
         cwd=workspace,
         seed=seed,
         version=VERSION,
@@ -94,13 +94,13 @@ def _interrupt(number: int) -> None:
     raise Interrupted(number)
 
 
-def _chain(gateway_pid: int) -> frozenset[int]:
-    """The gateway, and guard, supervisor and zygote, each the only child of the one before: no session is open yet."""
-    found = {gateway_pid}
+def _sessions(gateway_pid: int) -> frozenset[int]:
+    """The kernel's sessions of this command, its guard and its supervisor, each the only child of the one before."""
+    found = {os.getsid(0)}
     parent = os.getpid()
     while children := [pid for pid in processes.children(parent) if pid != gateway_pid]:
         (parent,) = children
-        found.add(parent)
+        found.add(os.getsid(parent))
     return frozenset(found)
 
 

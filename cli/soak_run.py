@@ -67,8 +67,8 @@ class _State(msgspec.Struct, frozen=True):
 
 
 class Soak:
-    """`gateway_url`: base URL of a scripted gateway in a process of its own. `ours`: pids below this command that are
-    neither workers nor anything of theirs. `version` goes into the sessions' settings."""
+    """`gateway_url`: base URL of a scripted gateway in a process of its own. `ours`: the sessions (of the kernel) of
+    this command, its guard and its supervisor. `version` goes into the settings."""
 
     def __init__(
         self, lane: Lane, signals_fd: int, *, gateway_url: str, ours: frozenset[int], cwd: str, seed: int, version: str
@@ -82,8 +82,6 @@ class Soak:
         self._version = version
         self._random = random.Random(seed)
         self._sessions: list[SessionId] = []
-        self._workers: dict[tuple[SessionId, str], int] = {}
-        """Pids of the workers that live, by session and role."""
 
     def round(self, number: int, count: int) -> RoundSeen:
         """Rule 2. Raises ConfigurationProblem where a session is refused or does not open in time."""
@@ -137,30 +135,22 @@ class Soak:
         for message in self._until(time.monotonic() + (ROUND_S if left else 0.0)):
             if isinstance(message, SessionClosed):
                 left.discard(message.session_id)
-                self._workers = {key: pid for key, pid in self._workers.items() if key[0] != message.session_id}
             if not left:
                 return
 
     def _until(self, deadline: float) -> Iterator[ToClient]:
-        """What arrives up to the deadline (monotonic); notes which workers live."""
+        """What arrives up to the deadline (monotonic); counts the workers that had to be killed."""
         while (left_s := deadline - time.monotonic()) > 0:
             self._interrupted()
             wait(self._lane, reading=(self._signals_fd,), timeout_s=left_s)
             while (message := self._lane.receive()) is not None:
                 if isinstance(message, Shown) and isinstance(message.line.event, Worker):
-                    self._note(message.line.session_id, message.line.event)
+                    self._escalated += message.line.event.state == "killed"
                 yield message
 
     def _interrupted(self) -> None:
         for number in numbers(self._signals_fd):
             raise Interrupted(number)
-
-    def _note(self, session_id: SessionId, worker: Worker) -> None:
-        if worker.state == "ready" and worker.pid is not None:
-            self._workers[session_id, worker.role] = worker.pid
-        elif worker.state in ("killed", "exited"):
-            self._workers.pop((session_id, worker.role), None)
-            self._escalated += worker.state == "killed"
 
     def _seen(self, number: int, results: list[Result], stuck: int) -> RoundSeen:
         escalated, self._escalated = self._escalated, 0
@@ -169,21 +159,21 @@ class Soak:
             results=dict(Counter(result.reason for result in results)),
             stop_ms=tuple(result.cancel.total_ms for result in results if result.cancel is not None),
             escalated=escalated,
-            survivors=sum(1 for _ in self._below_workers()) if not stuck else 0,
+            survivors=sum(1 for _ in self._survivors()) if not stuck else 0,
             open_streams=self._open_streams(),
             stuck=stuck,
         )
 
-    def _below_workers(self) -> Iterator[int]:
-        """Rule 3: living processes below the tool workers, and below whoever adopts what those lose."""
+    def _survivors(self) -> Iterator[int]:
+        """Rule 3: living processes below this one that are in no session of ours. Tools, and whatever they start, have
+        sessions of their own; zygote and workers stay in the supervisor's."""
         children = processes.children_by_parent()
-        ours = {os.getpid(), *self._workers.values(), *self._ours}
         waiting = list(children.get(os.getpid(), ()))
         while waiting:
             pid = waiting.pop()
             waiting += children.get(pid, ())
             process = processes.read_process(pid)
-            if pid not in ours and process is not None and process.alive:
+            if process is not None and process.alive and process.session not in self._ours:
                 yield pid
 
     def _open_streams(self) -> int:
