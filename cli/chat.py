@@ -12,32 +12,23 @@ import click
 import msgspec
 
 from haltline.cli import setting_up
-from haltline.cli.client import Client, Left
+from haltline.cli.client import Client
 from haltline.cli.interrupts import Interrupted
 from haltline.cli.loop import SupervisorLost
 from haltline.cli.options import SessionOptions, session_params
-from haltline.cli.owned import Owned
+from haltline.cli.owning import own_chain, with_client
 from haltline.cli.session_settings import Decided
 from haltline.protocol import exits
 from haltline.protocol.endpoints import Places
-from haltline.protocol.errors import BrokenInvariant
 
 PRESSES_TO_LEAVE = 3
 
 
 def _chat(**given: object) -> int:
     options = msgspec.convert(given, SessionOptions)
-    owned = click.get_current_context().find_object(Owned)
-    if owned is None:
-        raise BrokenInvariant("chat was started without a process chain")
+    owned = own_chain()
     decided = setting_up.decide(options, os.environ)
-    client = Client(owned, view=setting_up.view(options.format, os.environ), outlet=setting_up.outlet())
-    try:
-        return _conversation(client, decided)
-    except Left as left:
-        return left.exit_code
-    finally:
-        client.hang_up()
+    return with_client(owned, options.format, lambda client: _conversation(client, decided))
 
 
 def _conversation(client: Client, decided: Decided) -> int:

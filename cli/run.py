@@ -6,15 +6,15 @@ import click
 import msgspec
 
 from haltline.cli import prompt_text, setting_up
-from haltline.cli.client import Client, Left
+from haltline.cli.client import Client
 from haltline.cli.interrupts import Interrupted
 from haltline.cli.loop import SupervisorLost
 from haltline.cli.options import SessionOptions, session_params
 from haltline.cli.owned import Owned
+from haltline.cli.owning import own_chain, with_client
 from haltline.cli.session_settings import Decided
 from haltline.protocol import exits
 from haltline.protocol.endpoints import Places
-from haltline.protocol.errors import BrokenInvariant
 
 EXAMPLES = """\b
 Examples:
@@ -31,21 +31,14 @@ class RunOptions(SessionOptions, frozen=True, kw_only=True):
 
 def _run(**given: object) -> int:
     options = msgspec.convert(given, RunOptions)
-    owned = click.get_current_context().find_object(Owned)
-    if owned is None:
-        raise BrokenInvariant("run was started without a process chain")
+    owned = own_chain()
     decided = setting_up.decide(options, os.environ)
     try:
         prompt = _prompt(options.prompt, owned)
     except Interrupted as signal:
         return signal.exit_code
-    client = Client(owned, view=setting_up.view(options.format, os.environ), outlet=setting_up.outlet())
-    try:
-        return one_run(client, decided, prompt, journal=Places(os.environ, os.getuid()).journal)
-    except Left as left:
-        return left.exit_code
-    finally:
-        client.hang_up()
+    journal = Places(os.environ, os.getuid()).journal
+    return with_client(owned, options.format, lambda client: one_run(client, decided, prompt, journal=journal))
 
 
 def _prompt(argument: str | None, owned: Owned) -> str:
