@@ -96,4 +96,5 @@ class Wire:
             self._written = self._cut_at
             raise CutReached
         self._written += len(data)
-        self._transport.write(data)
+        if not self._transport.is_closing():  # the client has gone; the script hears of it at its next step
+            self._transport.write(data)
