@@ -29,7 +29,7 @@ from haltline.cli.seen import Seen
 from haltline.cli.session_settings import Decided
 from haltline.cli.silence import Silence
 from haltline.cli.starting import start
-from haltline.protocol import exits
+from haltline.protocol import exits, times
 from haltline.protocol.client_messages import (
     Answer,
     CancelRequest,
@@ -49,12 +49,11 @@ from haltline.protocol.kinds import CancelBy, Reason
 from haltline.protocol.lines import Line
 from haltline.protocol.timestamps import rfc3339
 
-STOPPED_WITHIN_S: Final = 15.0
-"""From the first press to `result`. Acknowledgement 2.0 s, then kill, grace 2 s, sweep, on a machine three times
-too slow; a supervisor that has said nothing by then is mute (rule 2)."""
+STOPPED_WITHIN_S: Final = times.stop_s(times.GRACE_S) + times.LATE_S
+"""From the first press to `result`; a supervisor that has said nothing by then is mute (rule 2)."""
 OPENED_WITHIN_S: Final = 10.0
 """To SessionOpened: a few milliseconds, and another supervisor may hold the journal for 2 s."""
-CLOSED_WITHIN_S: Final = 5.0
+CLOSED_WITHIN_S: Final = times.closed_s()
 LEAVE_S: Final = 0.1
 """For the last line of a client that leaves at the third press."""
 

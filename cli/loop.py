@@ -14,6 +14,7 @@ from haltline.cli.lane import LANE, Lane, wait
 from haltline.cli.lines_in import LineReader
 from haltline.cli.outlet import Outlet
 from haltline.cli.owned import Owned, numbers
+from haltline.protocol import times
 from haltline.protocol.client_messages import ToClient, ToSupervisor
 from haltline.protocol.errors import BrokenInvariant, Undecodable
 
@@ -21,8 +22,8 @@ LAST_WORDS_S: Final = 0.05
 """How long what a dead supervisor had sent may take through the kernel and the lane's thread (rule 1)."""
 STATUS_S: Final = 0.25
 """How often a status line that counts seconds is looked at."""
-GUARD_WITHIN_S: Final = 5.0
-"""The guard gives the supervisor 4.5 s to leave after its client."""
+GUARD_WITHIN_S: Final = times.guard_left_s()
+"""From the end of the session to that of the guard, which goes last; some 10 ms when all goes well."""
 _MOST_MESSAGES: Final = 256
 """Taken from the lane at once; then signals are looked at again."""
 

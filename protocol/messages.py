@@ -45,7 +45,7 @@ class Ready(Message, tag="ready", frozen=True, kw_only=True):
 
 
 class Heartbeat(Message, tag="heartbeat", frozen=True, kw_only=True):
-    """Worker -> supervisor, every HEARTBEAT_S from the working loop itself, so that a stuck loop is silent."""
+    """Worker -> supervisor, every times.HEARTBEAT_S from the working loop itself, so that a stuck loop is silent."""
 
     progress: int
     """Rises with every step of work done: wire reads and model events, or bytes of tool output."""
@@ -54,10 +54,6 @@ class Heartbeat(Message, tag="heartbeat", frozen=True, kw_only=True):
     pss_kib: int = 0
     """The worker's own measure: others cannot read it (not dumpable). 0: not measured."""
     cpu_ms: int = 0
-
-
-HEARTBEAT_S = 1.0
-"""Ten in the 10 s after which a worker with work due counts as hung (L6)."""
 
 
 class Work(Message, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from haltline.protocol.kinds import Api, ApprovalMode
 
 
 class StreamLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Timers of one attempt, seconds (D4)."""
+    """Timers of one attempt, seconds (D4); 0 is off, in the worker and in what the supervisor waits for it."""
 
     connect_s: float = 10.0
     first_event_s: float = 120.0

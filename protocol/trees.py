@@ -28,6 +28,7 @@ import time
 
 from haltline.protocol import processes
 from haltline.protocol.processes import Identity, Process
+from haltline.protocol.times import KILL_S
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,10 +38,6 @@ if TYPE_CHECKING:
 
     Pids = Callable[[], Collection[int]]
     Reaped = Callable[[int, int], None]
-
-KILL_WAIT_S = 1.0
-"""After SIGKILL, until survivors are reported. Trees of 50 to 107 processes in a fork storm took 51 to 90 ms; whoever
-waits for the report allows more (supervisor/deadlines.py)."""
 
 _FIRST_LOOK_S = 0.001
 _SLOWEST_TERM_LOOK_S = 0.02
@@ -109,7 +106,7 @@ class Sweep:
         groups: Collection[int] = (),
         grace_s: float,
         now: float,
-        kill_wait_s: float = KILL_WAIT_S,
+        kill_wait_s: float = KILL_S,
         reaped: Reaped | None = None,
     ) -> None:
         """`now`: monotonic seconds. `never`: numbers that may not be signalled even if found (ValueError, a bug).
@@ -246,7 +243,7 @@ def sweep(
     never: Collection[int] = (),
     groups: Collection[int] = (),
     grace_s: float,
-    kill_wait_s: float = KILL_WAIT_S,
+    kill_wait_s: float = KILL_S,
     reaped: Reaped | None = None,
 ) -> SweepResult:
     """End the tree below `root_pid` and wait for it; for processes without a loop. At most grace_s + kill_wait_s."""

@@ -16,7 +16,7 @@ from typing import assert_never
 
 import msgspec
 
-from haltline.protocol import events
+from haltline.protocol import events, times
 from haltline.protocol.kinds import CallStatus
 from haltline.protocol.messages import Outcome, RunTool, ToolEnded, ToolLeadsOutside, ToolStarted
 from haltline.protocol.tools import TOOLS, Tool
@@ -222,7 +222,7 @@ def _send(d: Draft, call: Call) -> None:
     state.deadlines = {
         **state.deadlines,
         deadlines.name_of("work", call.call.call_id): d.now + deadlines.call_s(timeout_s),
-        deadlines.name_of("hang", "tool"): d.now + deadlines.SILENCE_S,
+        deadlines.name_of("hang", "tool"): d.now + times.SILENCE_S,
     }
     d.do(
         SendTool(

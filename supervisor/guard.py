@@ -4,7 +4,7 @@ Bare on purpose: it is forked before anything is imported and costs a few MiB.
 
 1. Client gone: if it left no goodbye, the terminal gets its settings back. The supervisor has CLIENT_LOST_S to
    stop everything and leave; then it is killed.
-2. Supervisor gone: workers and zygote have ORPHANS_S to leave by themselves (their tools get 1 s of grace);
+2. Supervisor gone: workers and zygote have GUARD_PATIENCE_S to leave by themselves (their tools get 1 s of grace);
    then everything below the guard is killed until it is seen empty.
 3. Nothing below: the runtime folder is removed and the guard exits; the client waits for that, so its exit
    means that nothing is left.
@@ -17,17 +17,15 @@ import select
 import signal
 import time
 
-from haltline.protocol import linux, secrets, trees
+from haltline.protocol import linux, secrets, times, trees
 from haltline.supervisor.chain import Chain, fork, let_go_of_streams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-CLIENT_LOST_S = 4.5
-"""Longest orderly stop after the client's death: acknowledgement 2.0 s, grace and sweep 1.5 s each at most."""
-ORPHANS_S = 1.4
-"""Tools get 1 s of grace from their worker, which then kills and sweeps; the rest of G2's 2 s is the guard's."""
+CLIENT_LOST_S = times.client_lost_s()
+"""Longest orderly stop after the client's death, and the supervisor's leaving."""
 _IGNORED = (
     signal.SIGINT,
     signal.SIGTERM,
@@ -120,7 +118,7 @@ def _said_goodbye(bye_r: int) -> bool:
 
 def _sweep_all() -> None:
     """Rule 2."""
-    patience = time.monotonic() + ORPHANS_S
+    patience = time.monotonic() + times.GUARD_PATIENCE_S
     while _reap_and_look():
         left_s = patience - time.monotonic()
         if left_s <= 0 or signal.sigtimedwait((signal.SIGCHLD,), left_s) is None:

@@ -40,6 +40,7 @@ from haltline.protocol.messages import (
     Shutdown,
 )
 from haltline.protocol.settings import SessionSettings
+from haltline.protocol.times import WORKER_LEAVE_S, WORKER_START_S
 from haltline.supervisor import session
 from haltline.supervisor.clients import ClientId, ClientLane
 from haltline.supervisor.effects import (
@@ -68,11 +69,6 @@ from haltline.supervisor.stimuli import (
 )
 from haltline.supervisor.stimuli import FromWorker as WorkerSaid
 from haltline.supervisor.workers import WorkerHandle, Workers
-
-WORKER_START_S = 10.0
-"""From the request to ready; 5 to 13 ms when idle. A quick step with a limit of its own (I6)."""
-WORKER_LEAVE_S = 0.5
-"""From Shutdown to its end; then it is killed. An idle worker needs about a millisecond."""
 
 
 class SessionHost:

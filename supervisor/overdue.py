@@ -9,7 +9,7 @@ Rules
 
 import msgspec
 
-from haltline.protocol import events
+from haltline.protocol import events, times
 from haltline.protocol.conversation import Usage
 from haltline.protocol.ids import Role
 from haltline.protocol.messages import Cancel, CancelAcknowledged, CancelDone
@@ -17,7 +17,7 @@ from haltline.supervisor import calls, deadlines, seats, turns
 from haltline.supervisor.effects import BroadcastCancel
 from haltline.supervisor.state import Draft, Hung
 
-SILENT = f"no heartbeat for {deadlines.SILENCE_S:g} s while work was due"
+SILENT = f"no heartbeat for {times.SILENCE_S:g} s while work was due"
 TOO_LATE = "its work did not end at its limit"
 
 
@@ -31,12 +31,12 @@ def ask(d: Draft, role: Role, words: str) -> None:
     state.deadlines = deadlines.with_deadline(
         deadlines.without_kinds(state.deadlines, "work", "hang"),
         deadlines.name_of("ack", role),
-        d.now + deadlines.ACK_S,
+        d.now + times.ACK_S,
     )
     d.show(events.Worker(role=role, pid=d.seat(role).pid, state="stalled", reason=words))
     d.do(
         BroadcastCancel(
-            message=Cancel(session_id=state.session_id, generation=state.generation, grace_s=deadlines.GRACE_S),
+            message=Cancel(session_id=state.session_id, generation=state.generation, grace_s=times.GRACE_S),
             roles=(role,),
         )
     )
@@ -50,7 +50,7 @@ def acknowledged(d: Draft, role: Role, message: CancelAcknowledged) -> None:
     d.state.deadlines = deadlines.with_deadline(
         deadlines.without(d.state.deadlines, deadlines.name_of("ack", role)),
         deadlines.name_of("done", role),
-        d.now + deadlines.done_s(deadlines.GRACE_S),
+        d.now + times.done_s(times.GRACE_S),
     )
 
 

@@ -34,6 +34,7 @@ from haltline.protocol.exits import TERMINATED
 from haltline.protocol.ids import SessionId, WorkerId
 from haltline.protocol.messages import FromWorker
 from haltline.protocol.settings import SessionSettings
+from haltline.protocol.times import ZYGOTE_LEAVE_S
 from haltline.supervisor.chain import Chain
 from haltline.supervisor.clients import ClientId, ClientLane
 from haltline.supervisor.door import Door
@@ -48,8 +49,6 @@ LOOK_S = 0.5
 """How often the supervisor checks that it has been running."""
 GAP_S = 2.0
 """A longer gap between two looks counts as time in which it did not run; less is a busy machine."""
-ZYGOTE_LEAVE_S = 1.0
-"""From Quit, with no child left, to its end; then it is killed."""
 LINGER_MS = 200
 """For the last words to a client, which waits for them."""
 GATEWAY = WorkerId("gateway")

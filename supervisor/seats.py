@@ -12,7 +12,7 @@ Rules
 
 import msgspec
 
-from haltline.protocol import events
+from haltline.protocol import events, times
 from haltline.protocol.ids import ROLES, Role
 from haltline.supervisor import deadlines
 from haltline.supervisor.effects import KillWorker, SpawnWorker
@@ -139,5 +139,5 @@ def _spawn(d: Draft, role: Role, *, replaces: str | None = None) -> None:
 
 
 def _await_sweep(d: Draft, role: Role) -> None:
-    at = d.now + deadlines.gone_s()
+    at = d.now + times.gone_s()
     d.state.deadlines = deadlines.with_deadline(d.state.deadlines, deadlines.name_of("gone", role), at)

@@ -24,7 +24,7 @@ Theory of operation
 import copy
 from typing import Literal, assert_never
 
-from haltline.protocol import events
+from haltline.protocol import events, times
 from haltline.protocol.conversation import Item, UserMessage
 from haltline.protocol.ids import Role, SessionId
 from haltline.protocol.messages import (
@@ -408,7 +408,7 @@ def _said(d: Draft, said: FromWorker) -> None:
 def _heartbeat(d: Draft, role: Role, message: Heartbeat) -> None:
     name = deadlines.name_of("hang", role)
     if name in d.state.deadlines:
-        d.state.deadlines = deadlines.with_deadline(d.state.deadlines, name, d.now + deadlines.SILENCE_S)
+        d.state.deadlines = deadlines.with_deadline(d.state.deadlines, name, d.now + times.SILENCE_S)
     if role == "llm" and d.state.phase == "streaming":
         turns.heard(d, message)
 

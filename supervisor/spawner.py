@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from haltline.protocol import processes, trees
+from haltline.protocol import processes, times, trees
 from haltline.protocol.ids import WorkerId
 from haltline.supervisor import zygote
 
@@ -212,7 +212,7 @@ class Spawner:
         self._sweep(worker)
 
     def _sweep(self, worker: WorkerProcess) -> None:
-        grace_s = 0.0 if worker.killed else zygote.ORPHAN_GRACE_S
+        grace_s = 0.0 if worker.killed else times.DEATH_GRACE_S
         sweep = trees.Sweep(os.getpid(), spare=self.living, grace_s=grace_s, now=self._loop.time())
         self._sweep_on(worker.worker_id, sweep)
 

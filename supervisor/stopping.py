@@ -11,7 +11,7 @@ Rules
 
 import msgspec
 
-from haltline.protocol import events
+from haltline.protocol import events, times
 from haltline.protocol.ids import ROLES, Role
 from haltline.protocol.kinds import CancelBy
 from haltline.protocol.messages import Cancel, CancelAcknowledged, CancelDone
@@ -21,7 +21,7 @@ from haltline.supervisor.cancelling import Part, Stop, StopReason
 from haltline.supervisor.effects import BroadcastCancel
 from haltline.supervisor.state import Call, Draft
 
-NO_ANSWER = f"it did not acknowledge the stop within {deadlines.ACK_S:g} s"
+NO_ANSWER = f"it did not acknowledge the stop within {times.ACK_S:g} s"
 NOT_DONE = "it did not finish the stop in time"
 KILLED = "killed on request"
 
@@ -60,7 +60,7 @@ def escalate(d: Draft) -> None:
     for part in stop.parts:
         name = deadlines.name_of("done", part.role)
         if name in d.state.deadlines and part.acknowledged_ms is not None:
-            sooner = min(d.state.deadlines[name], d.now + deadlines.done_s(deadlines.NO_GRACE_S))
+            sooner = min(d.state.deadlines[name], d.now + times.done_s(times.NO_GRACE_S))
             d.state.deadlines = deadlines.with_deadline(d.state.deadlines, name, sooner)
     _broadcast(d)
 
@@ -80,7 +80,7 @@ def acknowledged(d: Draft, role: Role, message: CancelAcknowledged) -> None:
     d.state.deadlines = deadlines.with_deadline(
         deadlines.without(d.state.deadlines, deadlines.name_of("ack", role)),
         deadlines.name_of("done", role),
-        d.now + deadlines.done_s(grace_s),
+        d.now + times.done_s(grace_s),
     )
 
 
@@ -190,9 +190,9 @@ def _broadcast(d: Draft) -> None:
         return
     for role in roles:
         if d.seat(role).state == "ready":
-            name, at = deadlines.name_of("ack", role), d.now + deadlines.ACK_S
+            name, at = deadlines.name_of("ack", role), d.now + times.ACK_S
         else:
-            name, at = deadlines.name_of("done", role), d.now + deadlines.gone_s()
+            name, at = deadlines.name_of("done", role), d.now + times.gone_s()
         state.deadlines = deadlines.with_deadline(state.deadlines, name, at)
 
 

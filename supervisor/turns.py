@@ -14,7 +14,7 @@ from typing import assert_never
 
 import msgspec
 
-from haltline.protocol import events
+from haltline.protocol import events, times
 from haltline.protocol.conversation import Reasoning, ToolCall, Usage
 from haltline.protocol.ids import CallId
 from haltline.protocol.kinds import Handling
@@ -79,11 +79,12 @@ def go_on(d: Draft) -> None:
         request_tokens=estimate.request_tokens(system, items, arguments.OFFERED),
     )
     state.phase = "streaming"
-    state.deadlines = {
-        **state.deadlines,
-        deadlines.name_of("work", "llm"): d.now + deadlines.attempt_s(settings.stream),
-        deadlines.name_of("hang", "llm"): d.now + deadlines.SILENCE_S,
-    }
+    hang = deadlines.name_of("hang", "llm")
+    state.deadlines = deadlines.with_deadline(state.deadlines, hang, d.now + times.SILENCE_S)
+    whole_s = deadlines.attempt_s(settings.stream)
+    if whole_s is not None:
+        work = deadlines.name_of("work", "llm")
+        state.deadlines = deadlines.with_deadline(state.deadlines, work, d.now + whole_s)
     d.do(
         SendAttempt(
             message=StartAttempt(

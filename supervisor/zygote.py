@@ -3,12 +3,12 @@
 1. Requests and reports travel on one socket pair that both sides have by birth. Reports carry the worker's pidfd:
    the zygote is the parent, so the pid cannot have been given to another before it is opened.
 2. Requests are read before children are reaped: a deliberate kill is known as such when its death is seen, and
-   its tree gets no grace. After any other death the tools of that worker get ORPHAN_GRACE_S.
+   its tree gets no grace. After any other death the tools of that worker get DEATH_GRACE_S.
 3. Orphans of a dead tool worker become the zygote's children. Every child that is no live worker is such an orphan.
    Those of several dead workers cannot be told apart: while two are swept, the shorter grace counts for both.
 4. The supervisor's death is seen through its pidfd. Workers see it too and leave by themselves; what is left after
-   ORPHANS_S is killed. The embedded gateway knows of no supervisor and is killed at once. The zygote goes when it
-   has no child.
+   ZYGOTE_PATIENCE_S is killed. The embedded gateway knows of no supervisor and is killed at once. The zygote goes when
+   it has no child.
 5. A worker's stderr is a pipe that the zygote reads: its last words travel with the report of its end and go to the
    log. A worker that cannot start is known at once by its end.
 6. While nothing is asked of it, the zygote imports, step by step, what LLM workers need: a fork has as much of it as
@@ -27,14 +27,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from haltline.protocol import linux, processes, trees
+from haltline.protocol import linux, processes, times, trees
 from haltline.protocol.ids import WorkerId
 from haltline.supervisor.chain import fork
 
-ORPHAN_GRACE_S = 1.0
-"""Grace of F5 after the death of one of ours (design 7)."""
-ORPHANS_S = 1.3
-"""The worker's own 1 s of grace and its sweep; then the zygote does it."""
 WORDS_BYTES = 4_096
 """Kept of a worker's stderr as its last words."""
 _READ_BYTES = 65_536
@@ -294,7 +290,7 @@ class Zygote:
         if words:
             os.write(2, f"{child.worker_id} ended with {status}:\n{words}\n".encode())
         self._tell(Exited(worker_id=child.worker_id, pid=child.pid, status=status, words=words))
-        grace_s = 0.0 if child.deliberate else ORPHAN_GRACE_S
+        grace_s = 0.0 if child.deliberate else times.DEATH_GRACE_S
         self._sweeps[child.worker_id] = self._sweep(grace_s)
 
     def _sweep(self, grace_s: float) -> trees.Sweep:
@@ -318,7 +314,7 @@ class Zygote:
         """Rule 4."""
         if self._leave_by is not None:
             return
-        self._leave_by = time.monotonic() + ORPHANS_S
+        self._leave_by = time.monotonic() + times.ZYGOTE_PATIENCE_S
         self._poll.unregister(self._supervisor_pidfd)
         self._poll.unregister(self._requests)
         for child in self._children.values():

@@ -34,7 +34,6 @@ from haltline.protocol.boot import WorkerBoot
 from haltline.protocol.endpoints import ipc
 from haltline.protocol.errors import Undecodable
 from haltline.protocol.messages import (
-    HEARTBEAT_S,
     Cancel,
     CancelAcknowledged,
     CancelDone,
@@ -47,6 +46,7 @@ from haltline.protocol.messages import (
     StartAttempt,
     ToWorker,
 )
+from haltline.protocol.times import HEARTBEAT_S
 
 MESSAGES_PER_TURN = 32
 """Read in one callback before the loop runs again; a message costs microseconds, a long history a few ms."""

@@ -1,37 +1,70 @@
-"""Every limit that contains others is their sum, and none fires twice (I6)."""
+"""Every limit that contains others is their sum, in whichever process it is kept, and none fires twice (I6)."""
 
+from haltline.cli import client, loop
+from haltline.protocol import times
 from haltline.protocol.settings import StreamLimits
-from haltline.supervisor import deadlines
+from haltline.supervisor import guard
 from haltline.supervisor.deadlines import (
-    DEATH_GRACE_S,
-    GRACE_S,
-    KILL_S,
-    LATE_S,
-    MARGIN_S,
     attempt_s,
     call_s,
-    done_s,
     earliest,
     first_due,
-    gone_s,
+    grace_s,
     moved,
     only,
     parsed,
     without,
     without_kinds,
 )
+from haltline.worker.tool import handler, shell
 
 
-def test_wholes_contain_their_parts() -> None:
-    assert done_s(GRACE_S) == GRACE_S + KILL_S + MARGIN_S
-    assert gone_s() == DEATH_GRACE_S + KILL_S + MARGIN_S
-    assert attempt_s(StreamLimits(whole_s=100.0)) == 100.0 + LATE_S
-    assert call_s(30.0) == 30.0 + GRACE_S + KILL_S + LATE_S
+def test_what_the_requirements_say_in_seconds() -> None:
+    """F4, F5, F10, G2, L6."""
+    assert (times.ACK_S, times.GRACE_S, times.DEATH_S) == (2.0, 2.0, 2.0)
+    assert (times.LATE_S, times.SILENCE_S) == (2.0, 10.0)
+    assert [grace_s("key", 1), grace_s("key", 2), grace_s("lost_client", 1), grace_s("lost_client", 2)] == [2, 0, 1, 0]
 
 
-def test_a_hung_worker_is_gone_within_what_a_stop_may_take() -> None:
-    """Design 11: at least 2.3 s for what can be killed at once; F4."""
-    assert deadlines.ACK_S == 2.0
+def test_the_supervisor_waits_two_seconds_longer_than_the_worker_may_need() -> None:
+    """L6: the worker's limit for it plus 2 s."""
+    worker_at_limit = times.LIMIT_GRACE_S + times.KILL_S
+    worker_with_leftovers = shell.LINGER_S + shell.LEFTOVER_GRACE_S + times.KILL_S
+    worker_at_a_stuck_disk = times.FILE_ANSWER_S
+    slowest = max(worker_at_limit, worker_with_leftovers, worker_at_a_stuck_disk)
+    assert call_s(30.0) == 30.0 + slowest + 2.0
+    assert attempt_s(StreamLimits(whole_s=100.0)) == 100.0 + times.CLOSE_S + 2.0
+
+
+def test_a_request_without_a_limit_is_never_overdue() -> None:
+    assert attempt_s(StreamLimits(whole_s=0.0)) is None
+
+
+def test_a_worker_that_does_its_part_is_never_killed_in_a_stop() -> None:
+    """F4: an acknowledgement says that the stream is closed; done follows the grace and the kill."""
+    assert times.CLOSE_S < times.ACK_S
+    for grace in (times.NO_GRACE_S, times.DEATH_GRACE_S, times.GRACE_S):
+        assert times.done_s(grace) > grace + times.KILL_S
+    assert times.done_s(times.NO_GRACE_S) > times.FILE_ANSWER_S
+    assert handler.SHUTDOWN_WAIT_S < times.WORKER_LEAVE_S
+
+
+def test_after_a_death_each_has_time_before_the_next_one_sweeps_and_all_are_done_in_two_seconds() -> None:
+    """G2: the worker, then the zygote, then the guard."""
+    assert times.DEATH_GRACE_S < times.ZYGOTE_PATIENCE_S < times.GUARD_PATIENCE_S
+    assert times.DEATH_GRACE_S + times.SWEEP_S <= times.ZYGOTE_PATIENCE_S
+    assert times.GUARD_PATIENCE_S + times.SWEEP_S <= times.DEATH_S
+
+
+def test_the_guard_does_not_kill_a_supervisor_that_is_stopping_for_a_lost_client() -> None:
+    longest_stop = times.ACK_S + times.done_s(grace_s("lost_client", 1)) + times.gone_s()
+    assert longest_stop + times.WORKER_LEAVE_S + times.ZYGOTE_LEAVE_S <= guard.CLIENT_LOST_S
+
+
+def test_the_client_does_not_call_a_supervisor_mute_that_is_stopping() -> None:
+    assert times.ACK_S + times.done_s(times.GRACE_S) + times.gone_s() < client.STOPPED_WITHIN_S
+    assert times.WORKER_LEAVE_S + times.gone_s() < client.CLOSED_WITHIN_S
+    assert times.ZYGOTE_LEAVE_S + times.GUARD_PATIENCE_S + times.KILL_S < loop.GUARD_WITHIN_S
 
 
 def test_the_earliest_is_first_and_what_has_not_passed_is_not_due() -> None:

@@ -5,7 +5,7 @@ from support.drive import Drive, outcome, read, settings, shell
 from haltline.protocol import events
 from haltline.protocol.ids import Role
 from haltline.protocol.messages import CallOutcome, Cancel, CancelAcknowledged, CancelDone, Delta
-from haltline.protocol.settings import Limits, StreamLimits
+from haltline.protocol.settings import NO_LIMITS, Limits, StreamLimits
 from haltline.supervisor import session, stimuli
 from haltline.supervisor.effects import BroadcastCancel, SpawnWorker
 
@@ -156,11 +156,18 @@ def test_a_message_of_a_worker_that_was_replaced_is_dropped(drive: Drive) -> Non
     assert drive.state == before
 
 
+def test_an_attempt_without_a_limit_is_never_overdue() -> None:
+    """Settings: 0 is off, on both sides."""
+    drive = Drive(settings(stream=StreamLimits(whole_s=0.0), run_limits=NO_LIMITS)).running()
+    drive.wait_s(3600.0, beats=("llm",))
+    assert not drive.cancels
+
+
 def test_an_attempt_that_never_ends_is_ended_by_the_supervisor() -> None:
-    """L6: the worker's limit plus 2 s; asked to stop, it does; the attempt failed by that limit."""
+    """L6: the worker's limit, 1 s for its end, and 2 s; asked to stop, it does; the attempt failed by that limit."""
     drive = Drive(settings(stream=StreamLimits(whole_s=30.0))).running().say("Hel")
     drive.told()
-    drive.wait_s(31.0, beats=("llm",))
+    drive.wait_s(32.0, beats=("llm",))
     assert not drive.cancels
     drive.wait_s(1.0, beats=("llm",))
     assert drive.cancels == [
@@ -205,7 +212,7 @@ def test_a_tool_call_that_is_overdue_ends_as_the_worker_says(drive: Drive) -> No
     start = drive.now
     while not drive.cancels:
         drive.wait_s(1.0, beats=("tool",))
-    assert drive.now - start == 30.0 + 2.0 + 1.0 + 2.0
+    assert drive.now - start == 30.0 + 1.0 + 1.0 + 2.0
     killed = outcome("half", "cancelled_killed", exit_code=None)
     drive.acknowledges("tool").stops("tool", calls=(CallOutcome(call_id=drive.sent_tools[0].call_id, outcome=killed),))
     results = [event for event in drive.told() if isinstance(event, events.ToolResult)]

@@ -29,6 +29,7 @@ import msgspec
 from haltline.protocol.conversation import Usage
 from haltline.protocol.kinds import Phase, StreamTimer
 from haltline.protocol.messages import AttemptEnded, AttemptFailed, AttemptProgress, Delta, FromWorker, StartAttempt
+from haltline.protocol.times import CLOSE_S
 from haltline.worker.actor import Outbox, watch
 from haltline.worker.llm import facts
 from haltline.worker.llm.adapters import adapter_for
@@ -45,9 +46,6 @@ from haltline.worker.llm.happenings import (
 )
 from haltline.worker.llm.http import Http
 from haltline.worker.llm.timers import AttemptTimers
-
-CLOSE_S = 1.0
-"""Bound of one close; half of the 2 s within which a cancel must be acknowledged (F4). Takes under 1 ms."""
 
 AFTER_FINISH_S = 2.0
 """Usage and `[DONE]` follow the finish at once; a line kept open after it spoils no answer."""

@@ -7,7 +7,8 @@ Rules:
 3. silence, after the first event: from the last byte of any kind.
 4. no_progress, after the first event: from the last model event.
 5. whole_request: from the start.
-6. Once the outcome is known and only the rest of the body is to be read, all of these are off (`limit_rest`).
+6. Once the outcome is known and only the rest of the body is to be read, its own short time counts in place of these
+   (`limit_rest`); it ends with the whole request at the latest.
 """
 
 from haltline.protocol.kinds import StreamTimer
@@ -48,9 +49,10 @@ class AttemptTimers:
 
     def next(self) -> tuple[float, StreamTimer | None]:
         """The earliest deadline and its name; None as name: the time for the rest of the body is over."""
-        if self._rest_until is not None:
-            return self._rest_until, None
         limits = self._limits
+        if self._rest_until is not None:
+            whole = self._started + limits.whole_s if limits.whole_s > 0 else float("inf")
+            return min(self._rest_until, whole), None
         deadlines: list[tuple[float, float, StreamTimer]] = [(self._started, limits.whole_s, "whole_request")]
         if self._connected is None:
             deadlines.append((self._started, limits.connect_s, "connect"))

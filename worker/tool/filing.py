@@ -7,14 +7,12 @@ import asyncio
 import threading
 
 from haltline.protocol.messages import Outcome
+from haltline.protocol.times import FILE_ANSWER_S
 from haltline.protocol.tools import EditFile, ReadFile, WriteFile
 from haltline.worker.tool import files, words
 from haltline.worker.tool.calls import Room, Stopwatch, Terms
 from haltline.worker.tool.files import FileResult
 from haltline.worker.tool.workspace import Nowhere
-
-ANSWER_S = 1.0
-"""A thread that was asked to stop looks at the request after at most one piece of 256 KiB."""
 
 
 class FileCall:
@@ -49,7 +47,7 @@ class FileCall:
         )
         if not work.done():
             self._asked.set()
-            await asyncio.wait((work,), timeout=ANSWER_S)
+            await asyncio.wait((work,), timeout=FILE_ANSWER_S)
         if not work.done():
             return self._watch.outcome("outcome_unknown", words.file_tool_stuck(), changed="maybe")
         try:

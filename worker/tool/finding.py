@@ -8,8 +8,8 @@ import sys
 import msgspec
 
 from haltline.protocol.messages import Outcome
+from haltline.protocol.times import KILL_S
 from haltline.protocol.tools import Glob, Search
-from haltline.protocol.trees import KILL_WAIT_S
 from haltline.worker.tool import words
 from haltline.worker.tool.calls import Room, Stopwatch, Terms
 from haltline.worker.tool.child import Child
@@ -80,7 +80,7 @@ class FindCall:
             ended = not self._stop.done() and child.has_ended()
             if not ended:
                 child.signal(signal.SIGKILL)
-                await asyncio.wait((child.ended,), timeout=KILL_WAIT_S)
+                await asyncio.wait((child.ended,), timeout=KILL_S)
             child.drain()
         finally:
             child.close()

@@ -35,6 +35,7 @@ from haltline.protocol.messages import (
     ToolLeadsOutside,
     ToolStarted,
 )
+from haltline.protocol.times import DEATH_GRACE_S
 from haltline.protocol.tools import TOOLS, Arguments, EditFile, Glob, ReadFile, Search, Shell, WriteFile
 from haltline.protocol.trees import SweepResult
 from haltline.worker.actor import Outbox, Progress, watch
@@ -48,8 +49,6 @@ from haltline.worker.tool.workspace import Outside, Workspace
 
 THREADS = 4
 """Reads that run side by side; one that hangs on a disk leaves the others."""
-ORPHAN_GRACE_S = 1.0
-"""After the supervisor's death: all must be gone within 2 s (G2)."""
 SHUTDOWN_WAIT_S = 0.2
 """Nothing is owed at a shutdown; if something is alive all the same, this long for SIGKILL to work."""
 
@@ -139,8 +138,8 @@ class ToolHandler:
         for record in self._records:
             record.cancelled = True
             if record.running and record.call is not None:
-                record.call.stop(ORPHAN_GRACE_S)
-        await self._tree.end(ORPHAN_GRACE_S)
+                record.call.stop(DEATH_GRACE_S)
+        await self._tree.end(DEATH_GRACE_S)
 
     def shutdown(self) -> None:
         trees.sweep(os.getpid(), grace_s=0.0, kill_wait_s=SHUTDOWN_WAIT_S)

@@ -14,6 +14,7 @@ import asyncio
 import os
 
 from haltline.protocol.messages import Outcome
+from haltline.protocol.times import LIMIT_GRACE_S
 from haltline.protocol.tools import Shell
 from haltline.protocol.trees import SweepResult
 from haltline.worker.tool import words
@@ -25,8 +26,6 @@ from haltline.worker.tool.output import Output
 LINGER_S = 0.05
 LEFTOVER_GRACE_S = 0.1
 """Rule 2. Enough for a server to remove its pid file; a result must be back in 0.5 s (R02)."""
-LIMIT_GRACE_S = 1.0
-"""Rule 5. The supervisor waits for the limit plus 2 s before it asks the worker to stop (L6)."""
 ARGUMENT_BYTES = 100_000
 """A longer command line goes through a file: the kernel takes 131,072 bytes as one argument (R91)."""
 SHELLS = ("bash", "sh")

@@ -1,0 +1,96 @@
+"""Times that processes hold each other to: the parts, each with its reason, and the wholes that contain them (I6).
+
+1. A part is enforced by its owner, and everybody who waits for it waits for a sum that contains it: a part that is
+   raised raises every whole.
+2. A time that nobody else waits for stays with its owner.
+3. Imports nothing: the guard, which is forked before anything is imported, needs it too.
+
+All in seconds.
+"""
+
+# Parts: the supervisor's
+
+ACK_S = 2.0
+"""From a cancel to its acknowledgement (F4)."""
+HEARTBEAT_S = 1.0
+"""Between two heartbeats of a worker's loop."""
+SILENCE_S = 10 * HEARTBEAT_S
+"""Without heartbeat while work is due, until a worker counts as hung (L6)."""
+LATE_S = 2.0
+"""By how much a worker may miss its own limit for a piece of work before it is asked to stop (L6)."""
+MARGIN_S = 1.0
+"""For the way of a report through a loaded loop. Late is not dead (L5)."""
+WORKER_START_S = 10.0
+"""From the request for a worker to ready; 5 to 13 ms when idle. A quick step with a limit of its own (I6)."""
+WORKER_LEAVE_S = 0.5
+"""From Shutdown to a worker's end; then it is killed. An idle worker needs about a millisecond."""
+ZYGOTE_LEAVE_S = 1.0
+"""From Quit, with no child left, to the zygote's end; then it is killed."""
+
+# Parts: of a tree
+
+GRACE_S = 2.0
+"""From SIGTERM to SIGKILL of a tool's group (F5)."""
+NO_GRACE_S = 0.0
+"""On a second cancel, and after a deliberate kill (F10)."""
+DEATH_GRACE_S = 1.0
+"""What a tree gets instead of GRACE_S after the death of one of ours, the client included (G2)."""
+LIMIT_GRACE_S = 1.0
+"""What a command has for its clean-up traps at its own limit (R06)."""
+KILL_S = 1.0
+"""From SIGKILL until who is left counts as a survivor. Measured 9 to 90 ms for 50 to 107 processes; the rest is a busy
+machine."""
+SWEEP_S = 0.3
+"""What a sweep takes where nothing hinders it: the 90 ms above, three times over."""
+
+# Parts: the workers'
+
+CLOSE_S = 1.0
+"""Bound of the closing of one stream; takes under 1 ms. Below ACK_S: an acknowledgement says that it is closed."""
+FILE_ANSWER_S = 1.0
+"""From the wish that a file tool stop to its answer: its thread looks at the wish after at most 256 KiB. One that does
+not answer waits for a disk and is left behind."""
+
+# Wholes
+
+DEATH_S = 2.0
+"""From the death of one of ours to nothing alive (G2); who waits for whom within it follows."""
+ZYGOTE_PATIENCE_S = DEATH_GRACE_S + SWEEP_S
+"""Workers end their tools by themselves after the supervisor's death; then the zygote does it."""
+GUARD_PATIENCE_S = ZYGOTE_PATIENCE_S + 0.1
+"""Workers and zygote leave by themselves; then the guard sweeps. The rest of DEATH_S is its own sweep."""
+
+ATTEMPT_END_S = CLOSE_S
+"""From the limit of a whole request to its report."""
+CALL_END_S = LIMIT_GRACE_S + KILL_S
+"""From the limit of a call to its report, whichever tool it is of."""
+
+
+def done_s(grace_s: float) -> float:
+    """From an acknowledgement to "its tree is gone"."""
+    return grace_s + KILL_S + MARGIN_S
+
+
+def gone_s() -> float:
+    """From the death of a worker, or the order to kill it, to its tree seen empty."""
+    return DEATH_GRACE_S + KILL_S + MARGIN_S
+
+
+def stop_s(grace_s: float) -> float:
+    """The longest stop: a worker acknowledges at the last moment, does not finish, is killed, and is swept."""
+    return ACK_S + done_s(grace_s) + gone_s()
+
+
+def closed_s() -> float:
+    """From the wish to close an idle session to its end: a worker does not leave, is killed, and is swept."""
+    return WORKER_LEAVE_S + gone_s() + MARGIN_S
+
+
+def client_lost_s() -> float:
+    """From the death of the client to the supervisor's own end."""
+    return stop_s(DEATH_GRACE_S) + WORKER_LEAVE_S + ZYGOTE_LEAVE_S
+
+
+def guard_left_s() -> float:
+    """From the end of the last session to the guard's end."""
+    return ZYGOTE_LEAVE_S + GUARD_PATIENCE_S + KILL_S + MARGIN_S

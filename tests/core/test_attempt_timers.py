@@ -1,0 +1,36 @@
+"""Which limit of an attempt is the next to trip (D4). What each leads to is shown in tests/process."""
+
+from haltline.protocol.settings import StreamLimits
+from haltline.worker.llm.timers import AttemptTimers
+
+OFF = StreamLimits(connect_s=0.0, first_event_s=0.0, silence_s=0.0, progress_s=0.0, whole_s=0.0)
+
+
+def test_a_limit_of_nought_is_off() -> None:
+    """Each by itself, and all together."""
+    timers = AttemptTimers(OFF, 100.0)
+    assert timers.next() == (float("inf"), None)
+    timers.connected(101.0)
+    assert timers.next() == (float("inf"), None)
+    timers.step(102.0)
+    assert timers.next() == (float("inf"), None)
+
+
+def test_the_rest_of_a_body_has_its_own_short_time() -> None:
+    timers = AttemptTimers(StreamLimits(), 100.0)
+    timers.limit_rest(102.0)
+    timers.limit_rest(105.0)
+    assert timers.next() == (102.0, None)
+
+
+def test_the_rest_of_a_body_ends_with_the_whole_request_at_the_latest() -> None:
+    """I6: the supervisor waits for the whole request and its close, and for nothing after it."""
+    timers = AttemptTimers(StreamLimits(whole_s=10.0), 100.0)
+    timers.limit_rest(111.0)
+    assert timers.next() == (110.0, None)
+
+
+def test_without_a_limit_of_the_whole_request_the_rest_is_limited_all_the_same() -> None:
+    timers = AttemptTimers(OFF, 100.0)
+    timers.limit_rest(102.0)
+    assert timers.next() == (102.0, None)
