@@ -3,8 +3,12 @@
 Rules
 1. Every `tool_use` gets its one `tool_result` through close_call; a run that ends closes what is still open.
 2. A turn goes into the history when all its calls are closed, or when its run ends, never in part.
-3. Result is the last line of a run; Finish follows it. Nothing is in flight by then.
+3. An attempt is charged on every way out, by one rule (D6): what its provider reported; else nothing where no answer
+   had begun, for nothing was accepted; else an estimate.
+4. Result is the last line of a run; Finish follows it. Nothing is in flight by then.
 """
+
+from typing import assert_never
 
 import msgspec
 
@@ -12,14 +16,14 @@ from haltline.protocol import events, exits
 from haltline.protocol.conversation import ToolResult, Usage
 from haltline.protocol.events import LimitTripped
 from haltline.protocol.ids import CallId
-from haltline.protocol.kinds import CallStatus, Detector, Reason
-from haltline.protocol.messages import Outcome
-from haltline.supervisor import budget, cancelling, deadlines, feedback, history, repeat
+from haltline.protocol.kinds import CallStatus, Detector, Phase, Reason
+from haltline.protocol.messages import CallDraft, Outcome
+from haltline.supervisor import budget, cancelling, deadlines, estimate, feedback, history, repeat
 from haltline.supervisor.budget import Trip
 from haltline.supervisor.cancelling import Stop
 from haltline.supervisor.effects import Finish
 from haltline.supervisor.failures import Failure, retryable
-from haltline.supervisor.state import Call, Draft, Run
+from haltline.supervisor.state import Attempt, Call, Draft, Run
 
 
 def nothing_changed(status: CallStatus, text: str) -> Outcome:
@@ -107,8 +111,24 @@ def show_wholes(d: Draft, *, partial: bool) -> str:
     return text
 
 
-def charge(d: Draft, usage: Usage) -> None:
-    d.state.ledger = budget.charged(d.state.ledger, usage)
+def charge(
+    d: Draft, attempt: Attempt, usage: Usage | None, *, phase: Phase, drafts: tuple[CallDraft, ...] = ()
+) -> None:
+    """Rule 3. `usage`: as reported. `phase`: how far the attempt had come. `drafts`: what it had said beside text."""
+    charged = usage if usage is not None else _unreported(attempt, phase, drafts)
+    d.state.ledger = budget.charged(d.state.ledger, charged)
+
+
+def _unreported(attempt: Attempt, phase: Phase, drafts: tuple[CallDraft, ...]) -> Usage:
+    match phase:
+        case "connect" | "headers" | "tool":
+            return Usage()
+        case "first_event" | "body":
+            said = len(attempt.text.text) + len(attempt.reasoning.text)
+            said += sum(len(draft.name + draft.arguments_raw) for draft in drafts)
+            return estimate.usage(attempt.request_tokens, said)
+        case _:
+            assert_never(phase)
 
 
 def complete(d: Draft) -> None:

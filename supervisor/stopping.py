@@ -15,7 +15,7 @@ from haltline.protocol import events, times
 from haltline.protocol.ids import ROLES, Role
 from haltline.protocol.kinds import CancelBy
 from haltline.protocol.messages import Cancel, CancelAcknowledged, CancelDone
-from haltline.supervisor import active_time, calls, cancelling, deadlines, ends, feedback, history, seats, turns
+from haltline.supervisor import active_time, calls, cancelling, deadlines, ends, feedback, history, seats
 from haltline.supervisor.budget import Trip
 from haltline.supervisor.cancelling import Part, Stop, StopReason
 from haltline.supervisor.effects import BroadcastCancel
@@ -70,7 +70,7 @@ def acknowledged(d: Draft, role: Role, message: CancelAcknowledged) -> None:
     if stop is None or message.generation != d.state.generation:
         return
     if role == "llm" and message.usage is not None and d.state.attempt is not None:
-        ends.charge(d, message.usage)
+        ends.charge(d, d.state.attempt, message.usage, phase=d.state.attempt.phase)
         d.state.attempt = None
     part = cancelling.part_of(stop, role)
     if part is None or part.owes == "death" or part.acknowledged_ms is not None:
@@ -216,7 +216,7 @@ def _end(d: Draft, stop: Stop) -> None:
     """Rule 5."""
     state = d.state
     if state.attempt is not None:
-        ends.charge(d, turns.estimated(state.attempt))
+        ends.charge(d, state.attempt, None, phase=state.attempt.phase)
         state.attempt = None
     had_calls = bool(state.calls)
     for call in state.calls:

@@ -17,7 +17,7 @@ import msgspec
 from haltline.protocol import events, times
 from haltline.protocol.conversation import Reasoning, ToolCall, Usage
 from haltline.protocol.ids import CallId
-from haltline.protocol.kinds import Handling
+from haltline.protocol.kinds import Handling, Phase
 from haltline.protocol.messages import (
     AttemptEnded,
     AttemptFailed,
@@ -188,7 +188,7 @@ def ended(d: Draft, message: AttemptEnded) -> None:
         refusal=message.refusal,
         emitted=attempt.emitted,
     )
-    text = _close_attempt(d, attempt, message.usage, message.calls, partial=failure is not None)
+    text = _close_attempt(d, attempt, message.usage, message.calls, phase="body", partial=failure is not None)
     if failure is not None:
         _handle(d, failure, text, message.calls, message.reasoning)
         return
@@ -224,8 +224,7 @@ def fail(d: Draft, failure: Failure, usage: Usage | None, calls: tuple[CallDraft
     attempt = d.state.attempt
     if attempt is None:
         return
-    billed = usage if usage is not None or failure.phase in ("first_event", "body") else Usage()
-    text = _close_attempt(d, attempt, billed, calls, partial=True)
+    text = _close_attempt(d, attempt, usage, calls, phase=failure.phase, partial=True)
     _handle(d, failure, text, calls, ())
 
 
@@ -253,8 +252,7 @@ def lost(d: Draft, words: str) -> None:
     if attempt is None:
         return
     failure = failures.worker_lost(attempt.phase, attempt.emitted, words, base_url=d.state.settings.base_url)
-    billed = None if failure.phase in ("first_event", "body") else Usage()
-    text = _close_attempt(d, attempt, billed, (), partial=True)
+    text = _close_attempt(d, attempt, None, (), phase=failure.phase, partial=True)
     if _handling(failure) != "retry":
         _surface(d, failure, text)
         return
@@ -271,23 +269,17 @@ def lost(d: Draft, words: str) -> None:
 
 
 def _close_attempt(
-    d: Draft, attempt: Attempt, usage: Usage | None, calls: tuple[CallDraft, ...], *, partial: bool
+    d: Draft, attempt: Attempt, usage: Usage | None, calls: tuple[CallDraft, ...], *, phase: Phase, partial: bool
 ) -> str:
-    """Rule 3. `usage` None: estimated."""
+    """Rule 3."""
     state = d.state
-    ends.charge(d, usage if usage is not None else estimated(attempt, calls))
+    ends.charge(d, attempt, usage, phase=phase, drafts=calls)
     text = ends.show_wholes(d, partial=partial)
     state.attempt = None
     state.deadlines = deadlines.without(
         state.deadlines, deadlines.name_of("work", "llm"), deadlines.name_of("hang", "llm")
     )
     return text
-
-
-def estimated(attempt: Attempt, calls: tuple[CallDraft, ...] = ()) -> Usage:
-    """The attempt's usage where its provider reported none."""
-    said = len(attempt.text.text) + len(attempt.reasoning.text)
-    return estimate.usage(attempt.request_tokens, said + sum(len(call.name + call.arguments_raw) for call in calls))
 
 
 # What is done about a failure

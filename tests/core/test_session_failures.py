@@ -5,8 +5,8 @@ from support.drive import USAGE, Drive, call, settings
 
 from haltline.protocol import events
 from haltline.protocol.conversation import AssistantMessage, Usage, UserMessage
-from haltline.protocol.kinds import Kind
-from haltline.protocol.messages import Delta
+from haltline.protocol.kinds import Kind, Phase
+from haltline.protocol.messages import AttemptProgress, Delta
 from haltline.protocol.settings import PATIENT, Limits
 from haltline.supervisor import feedback, session
 
@@ -180,6 +180,23 @@ def test_every_attempt_is_charged(drive: Drive) -> None:
     assert drive.result.usage == Usage(
         input=estimated.input + USAGE.input, output=estimated.output + USAGE.output, estimated=True
     )
+
+
+@pytest.mark.parametrize("phase", ["connect", "headers", "first_event", "body"])
+def test_the_same_attempt_costs_the_same_however_it_was_cut_off(phase: Phase) -> None:
+    """D6: a stop, a failure and the worker's death are charged alike; nothing where no answer had begun."""
+
+    def reached() -> Drive:
+        drive = Drive(settings()).running()
+        drive.said("llm", AttemptProgress(**drive.work(), attempt=drive.attempt, phase=phase))
+        return drive
+
+    stopped = reached().cancel().stopped().result.usage
+    failed = reached().fail(phase=phase, exception="ReadError: ").state.ledger.usage
+    died = reached().exits("llm").swept("llm").state.ledger.usage
+    assert stopped == failed == died
+    assert stopped.estimated is (phase in ("first_event", "body"))
+    assert (stopped.total > 0) is stopped.estimated
 
 
 def test_a_silent_model_is_told_of_and_again_when_it_stays_silent(drive: Drive) -> None:
