@@ -192,6 +192,7 @@ def _broadcast(d: Draft) -> None:
         if d.seat(role).state == "ready":
             name, at = deadlines.name_of("ack", role), d.now + times.ACK_S
         else:
+            state.stop = cancelling.owes_death(state.stop, role, killed=True)
             name, at = deadlines.name_of("done", role), d.now + times.gone_s()
         state.deadlines = deadlines.with_deadline(state.deadlines, name, at)
 

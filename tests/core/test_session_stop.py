@@ -205,6 +205,17 @@ def test_a_worker_that_dies_by_itself_during_the_stop_ends_its_part(drive: Drive
     assert (drive.result.cancel.rung, drive.result.cancel.killed) == ("sweep", 2)
 
 
+def test_workers_that_the_stop_killed_while_they_started_are_told_as_killed() -> None:
+    """Interface, rung: the shell kills a worker that is still starting when the stop comes (effects, BroadcastCancel)."""
+    drive = in_starting().ready("tool").cancel().acknowledges("tool").stops("tool")
+    assert drive.cancels[0].roles == ("llm", "tool")
+    drive.cannot_start("llm", "killed by signal 9")
+    done = [event for event in drive.told() if isinstance(event, events.CancelStep) and event.phase == "done"]
+    assert [(event.role, event.rung) for event in done] == [("llm", "worker_kill"), ("tool", "ack")]
+    assert drive.result.cancel is not None
+    assert drive.result.cancel.rung == "worker_kill"
+
+
 def test_a_done_without_an_acknowledgement_stands_for_both(drive: Drive) -> None:
     drive.running().cancel().stops("llm", "tool")
     assert [event.phase for event in drive.told() if isinstance(event, events.CancelStep)] == [
