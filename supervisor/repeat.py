@@ -6,8 +6,8 @@ Rules
 3. If the two results before it differ, the model is polling: it may, POLLS in a row.
 4. A call that starts SLOW_S or more after the one before ended does not count; after SLOW_CALLS of them the model
    is told once.
-5. The ladder is the detector's own and climbs over a run: told; told, and turns deducted; ended. (With a terminal
-   the second step asks the user in place of the deduction.) A prompt begins a new window and a new ladder.
+5. The ladder is the detector's own and climbs over a run: told; told, and turns deducted; ended. Nobody is asked on
+   the way, with a terminal or without. A prompt begins a new window and a new ladder.
 """
 
 from hashlib import sha256

@@ -6,7 +6,8 @@ Theory of operation
    know who comes next: calls.py does not call turns.py for the next request, nor the other way round.
 2. Every pair of phase and stimulus is written out below, "nothing to do" too.
 3. The input is never changed: a step works on a shallow copy, and every part of the state is frozen or replaced
-   whole. Replaying the recorded stimuli gives the same states.
+   whole. The same stimuli at the same times give the same states. The journal leaves out heartbeats, and has deltas as
+   text only, joined: from it comes what was said and decided, not when a model was silent nor in which pieces it spoke.
 4. Time comes in as `now`, chance as `jitter`; all deadlines live in the state, and Tick says that the earliest of
    them was reached.
 5. What a worker says counts only if it is the seat's present worker, ready, and what it says belongs to the present

@@ -206,7 +206,7 @@ def test_a_worker_that_dies_by_itself_during_the_stop_ends_its_part(drive: Drive
 
 
 def test_workers_that_the_stop_killed_while_they_started_are_told_as_killed() -> None:
-    """Interface, rung: the shell kills a worker that is still starting when the stop comes (effects, BroadcastCancel)."""
+    """Interface, rung: the shell kills a worker that is still starting when the stop comes (BroadcastCancel)."""
     drive = in_starting().ready("tool").cancel().acknowledges("tool").stops("tool")
     assert drive.cancels[0].roles == ("llm", "tool")
     drive.cannot_start("llm", "killed by signal 9")
