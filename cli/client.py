@@ -44,7 +44,7 @@ from haltline.protocol.client_messages import (
     ToClient,
 )
 from haltline.protocol.errors import BrokenInvariant, ConfigurationProblem
-from haltline.protocol.events import Approval, Result
+from haltline.protocol.events import Approval, Result, Worker
 from haltline.protocol.kinds import CancelBy, Reason
 from haltline.protocol.lines import Line
 from haltline.protocol.timestamps import rfc3339
@@ -140,7 +140,7 @@ class Client:
             match self._next(deadline):
                 case SessionClosed():
                     return
-                case Shown(line=line):
+                case Shown(line=line) if not isinstance(line.event, Worker):  # rule 2: `result` stays the last line
                     self._show(line)
                 case _:
                     continue

@@ -99,6 +99,15 @@ def test_a_run_from_its_hello_to_its_exit_code(stage: Stage) -> None:
     assert (acting.result(), stage.out, stage.err) == (0, b"one two\n", b"")
 
 
+def test_a_worker_that_is_ready_too_late_is_not_heard_after_the_result(stage: Stage) -> None:
+    """interface.md: `result` is the last line. A worker that was being replaced may be ready behind it."""
+    acting = running(stage, stage.client(StreamView()))
+    stage.show(OK, events.Worker(role="tool", pid=1, state="ready"))
+    closed(stage)
+    assert acting.result() == 0
+    assert result_line(stage)["reason"] == "completed"
+
+
 def test_the_supervisors_own_words_about_why_it_cannot_start(stage: Stage) -> None:
     acting = Acting(lambda: stage.client(plain()).start())
     stage.bind(b"failed: the journal is not a database\n")
