@@ -20,7 +20,7 @@ from haltline.protocol import events, times
 from haltline.protocol.kinds import CallStatus
 from haltline.protocol.messages import Outcome, RunTool, ToolEnded, ToolLeadsOutside, ToolStarted
 from haltline.protocol.tools import TOOLS, Tool
-from haltline.supervisor import active_time, approval, arguments, budget, deadlines, ends, feedback, repeat, turns
+from haltline.supervisor import active_time, approval, arguments, budget, deadlines, ends, feedback, repeat, ways_back
 from haltline.supervisor.effects import SendTool
 from haltline.supervisor.state import Call, Draft, SessionState
 from haltline.supervisor.stimuli import Answered
@@ -111,7 +111,7 @@ def _check(d: Draft, call: Call) -> None:
     validity = validate(name, raw)
     tripped = None
     if isinstance(validity, Refusal):
-        tripped = turns.count_invalid(d)
+        tripped = ways_back.count_invalid(d)
     else:
         state.run = msgspec.structs.replace(state.run, invalid_row=0)
     if verdict.refused:

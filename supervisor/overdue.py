@@ -13,7 +13,7 @@ from haltline.protocol import events, times
 from haltline.protocol.conversation import Usage
 from haltline.protocol.ids import Role
 from haltline.protocol.messages import Cancel, CancelAcknowledged, CancelDone
-from haltline.supervisor import calls, deadlines, seats, turns
+from haltline.supervisor import attempt_ends, calls, deadlines, seats
 from haltline.supervisor.effects import BroadcastCancel
 from haltline.supervisor.state import Draft, Hung
 
@@ -62,7 +62,7 @@ def done(d: Draft, role: Role, message: CancelDone) -> None:
     usage: Usage | None = hung.usage
     _forget(d, role)
     if role == "llm":
-        turns.overdue(d, usage)
+        attempt_ends.overdue(d, usage)
     else:
         calls.stopped_by_worker(d, {entry.call_id: entry.outcome for entry in message.calls})
 

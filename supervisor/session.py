@@ -3,7 +3,7 @@
 Theory of operation
 1. A stimulus is a fact. Its handler enters the fact into the state and says what it means at once; then `_settle`
    does whatever can be done in the phase that this led to, until something has to be waited for. So nobody has to
-   know who comes next: calls.py does not call turns.py for the next request, nor the other way round.
+   know who comes next: calls.py does not call sending.py for the next request, nor the other way round.
 2. Every pair of phase and stimulus is written out below, "nothing to do" too.
 3. The input is never changed: a step works on a shallow copy, and every part of the state is frozen or replaced
    whole. The same stimuli at the same times give the same states. The journal leaves out heartbeats, and has deltas as
@@ -43,14 +43,15 @@ from haltline.protocol.messages import (
 from haltline.protocol.settings import SessionSettings
 from haltline.supervisor import (
     active_time,
+    attempt_ends,
     budget,
     calls,
     deadlines,
     overdue,
     repeat,
     seats,
+    sending,
     stopping,
-    turns,
 )
 from haltline.supervisor.deadlines import DeadlineKind
 from haltline.supervisor.effects import AnyEffect
@@ -141,7 +142,7 @@ def _delta(state: SessionState, said: FromWorker, message: Delta) -> tuple[Sessi
     if state.llm.worker_id != said.worker_id or state.llm.state != "ready":
         return state, ()
     after = copy.copy(state)
-    show = turns.delta(after, message)
+    show = sending.delta(after, message)
     return (state, ()) if show is None else (after, (show,))
 
 
@@ -154,7 +155,7 @@ def _settle(d: Draft) -> None:
             case "idle" | "streaming" | "waiting_retry" | "waiting_approval":
                 pass
             case "starting":
-                turns.go_on(d)
+                sending.go_on(d)
             case "deciding" | "running_tools":
                 calls.go_on(d)
             case "cancelling":
@@ -340,7 +341,7 @@ def _worker_exited(d: Draft, said: WorkerExited) -> None:
     overdue.died(d, said.role)
     match d.state.phase:
         case "streaming" if said.role == "llm":
-            turns.lost(d, d.state.llm.ended)
+            attempt_ends.lost(d, d.state.llm.ended)
         case "cancelling":
             stopping.worker_dying(d, said.role)
         case "idle" | "starting" | "streaming" | "waiting_retry" | "deciding" | "waiting_approval" | "running_tools":
@@ -361,7 +362,7 @@ def _gone(d: Draft, role: Role, *, killed: int, survivors: int) -> None:
         case "cancelling":
             stopping.worker_gone(d, role, killed=killed, survivors=survivors)
         case "streaming" if role == "llm":
-            turns.lost(d, d.state.llm.ended)  # its exit was never reported; else the attempt is closed by now
+            attempt_ends.lost(d, d.state.llm.ended)  # its exit was never reported; else the attempt is closed by now
         case "running_tools" if role == "tool":
             calls.lost(d)
         case "idle" | "starting" | "streaming" | "waiting_retry" | "deciding" | "waiting_approval" | "running_tools":
@@ -385,11 +386,11 @@ def _said(d: Draft, said: FromWorker) -> None:
         case Delta():
             pass  # rule 6
         case AttemptProgress():
-            turns.progressed(d, said.message)
+            sending.progressed(d, said.message)
         case AttemptEnded():
-            turns.ended(d, said.message)
+            attempt_ends.ended(d, said.message)
         case AttemptFailed():
-            turns.failed(d, said.message)
+            attempt_ends.failed(d, said.message)
         case ToolStarted():
             calls.started(d, said.message)
         case ToolEnded():
@@ -411,7 +412,7 @@ def _heartbeat(d: Draft, role: Role, message: Heartbeat) -> None:
     if name in d.state.deadlines:
         d.state.deadlines = deadlines.with_deadline(d.state.deadlines, name, d.now + times.SILENCE_S)
     if role == "llm" and d.state.phase == "streaming":
-        turns.heard(d, message)
+        sending.heard(d, message)
 
 
 # Time
@@ -433,7 +434,7 @@ def _passed(d: Draft, kind: DeadlineKind, of: str) -> None:
         case "seconds":
             _time_is_up(d)
         case "seconds_warning":
-            turns.warn(d)
+            sending.warn(d)
             active_time.arm(d)
         case "work":
             overdue.ask(d, role, overdue.TOO_LATE)

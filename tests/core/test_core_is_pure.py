@@ -11,6 +11,7 @@ CORE = (
     "active_time",
     "approval",
     "arguments",
+    "attempt_ends",
     "budget",
     "calls",
     "cancelling",
@@ -23,13 +24,15 @@ CORE = (
     "history",
     "overdue",
     "repeat",
+    "response_calls",
     "retry",
     "seats",
+    "sending",
     "session",
     "state",
     "stimuli",
     "stopping",
-    "turns",
+    "ways_back",
 )
 
 FORBIDDEN_MODULES = frozenset(
