@@ -6,7 +6,6 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parent / "demo_repo"
 PROMPT = "A test of this repository fails. Find out why and mend it."
 BROKEN_FILE = "rooms/interval.py"
-TEST_COMMAND = "python3 -m unittest discover"
 
 
 def copy_to(folder: Path | str) -> Path:

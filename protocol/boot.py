@@ -17,5 +17,3 @@ class WorkerBoot(msgspec.Struct, frozen=True, kw_only=True):
     """Path of the supervisor's XPUB socket."""
     supervisor_pidfd: int | None
     """Inherited; readable once the supervisor is dead. A pipe whose write end it alone holds serves as well."""
-    zygote_pidfd: int | None
-    """Inherited. The death of the zygote ends no worker; who must know of it (as subreaper) can watch this."""

@@ -14,10 +14,6 @@ from __future__ import annotations
 import os
 import signal
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
 _DEAD = "ZXx"
 _STOPPED = "Tt"
 
@@ -117,12 +113,12 @@ def open_pidfd(identity: Identity) -> int | None:
     return descriptor
 
 
-def signal_identity(identity: Identity, number: int, *, never: Collection[int] = ()) -> bool:
+def signal_identity(identity: Identity, number: int) -> bool:
     """Send a signal to exactly this process; False: it is gone (or is not ours to signal).
 
-    ValueError for init, ourselves, the leader of our own group and any of `never`: to aim there is a bug of ours.
+    ValueError for init, ourselves and the leader of our own group: to aim there is a bug of ours.
     """
-    refuse(identity.pid, never)
+    refuse(identity.pid)
     descriptor = open_pidfd(identity)
     if descriptor is None:
         return _signal_without_pidfd(identity, number)
@@ -144,10 +140,10 @@ def signal_pidfd(descriptor: int, number: int) -> bool:
     return True
 
 
-def refuse(pid: int, never: Collection[int] = ()) -> None:
+def refuse(pid: int) -> None:
     """Raise ValueError if `pid` may not be signalled by anybody in this process."""
-    if pid <= 1 or pid == os.getpid() or pid == os.getpgrp() or pid in never:
-        raise ValueError(f"refusing to signal process {pid}: init, ourselves, our own group or the supervisor's")
+    if pid <= 1 or pid == os.getpid() or pid == os.getpgrp():
+        raise ValueError(f"refusing to signal process {pid}: init, ourselves, or our own group")
 
 
 def children(pid: int) -> list[int]:

@@ -102,21 +102,19 @@ class Sweep:
         spare: Pids = nobody,
         through: Pids = nobody,
         tracked: Pids = nobody,
-        never: Collection[int] = (),
         groups: Collection[int] = (),
         grace_s: float,
         now: float,
         kill_wait_s: float = KILL_S,
         reaped: Reaped | None = None,
     ) -> None:
-        """`now`: monotonic seconds. `never`: numbers that may not be signalled even if found (ValueError, a bug).
-        `groups`: process groups that the caller started, for the rung only. `reaped(pid, status)`: see `reap`."""
+        """`now`: monotonic seconds. `groups`: process groups that the caller started, for the rung only.
+        `reaped(pid, status)`: see `reap`."""
         self.finished = False
         self._root = root_pid
         self._spare = spare
         self._through = through
         self._tracked = tracked
-        self._never = never
         self._groups = groups
         self._kill_at = now + grace_s
         self._kill_wait_s = kill_wait_s
@@ -128,11 +126,6 @@ class Sweep:
         self._outside = False
         self._killing = False
         self._alive: list[Process] = []
-
-    def end_grace(self) -> None:
-        """The next step kills."""
-        self._kill_at = float("-inf")
-        self._delay = _FIRST_LOOK_S
 
     def shorten_grace(self, until: float) -> None:
         """Kill at `until` (monotonic seconds) if that is earlier; nothing once killing has begun."""
@@ -217,7 +210,7 @@ class Sweep:
         while self._stop_more(stopped, until):
             pass
         for identity in stopped:
-            processes.signal_identity(identity, signal.SIGKILL, never=self._never)
+            processes.signal_identity(identity, signal.SIGKILL)
 
     def _stop_more(self, stopped: set[Identity], until: float) -> bool:
         """One walk; whether it is worth another."""
@@ -231,7 +224,7 @@ class Sweep:
         return len(stopped) > before
 
     def _signal(self, process: Process, number: int) -> None:
-        processes.signal_identity(process.identity, number, never=self._never)
+        processes.signal_identity(process.identity, number)
 
 
 def sweep(
@@ -240,7 +233,6 @@ def sweep(
     spare: Pids = nobody,
     through: Pids = nobody,
     tracked: Pids = nobody,
-    never: Collection[int] = (),
     groups: Collection[int] = (),
     grace_s: float,
     kill_wait_s: float = KILL_S,
@@ -252,7 +244,6 @@ def sweep(
         spare=spare,
         through=through,
         tracked=tracked,
-        never=never,
         groups=groups,
         grace_s=grace_s,
         now=time.monotonic(),

@@ -26,7 +26,6 @@ class TransportRule(msgspec.Struct, frozen=True, kw_only=True):
     note: str
 
 
-BEFORE_HEADERS: frozenset[Phase] = frozenset({"connect", "headers", "tool"})
 AFTER_HEADERS: frozenset[Phase] = frozenset({"first_event", "body"})
 
 _TIMEOUT = re.compile(r"\w*timeout|\w*deadline")

@@ -66,7 +66,6 @@ class Workers:
             mailbox=self._endpoints.mailbox,
             broadcast=self._endpoints.broadcast,
             supervisor_pidfd=self._supervisor_pidfd,
-            zygote_pidfd=None,
         )
         self._spawner.spawn(worker_id, role, _encode(boot))
         return handle

@@ -43,7 +43,9 @@ import sys
 import haltline.worker.llm.main
 assert not {"httpx", "httpcore", "h11", "anyio"} & set(sys.modules)
 from haltline.worker.llm import preload
-preload.preload(tls=True)
+for _ in preload.steps():
+    pass
+preload.tls_context()
 assert "haltline.worker.llm.stream" in sys.modules
 assert not {"click", "rich", "pygments"} & set(sys.modules)
 """
@@ -355,12 +357,12 @@ def test_a_repeated_cancel_is_acknowledged_again_and_changes_nothing(home: Path)
     asyncio.run(run())
 
 
-def test_a_cancel_with_nothing_under_way_is_acknowledged_at_once_to_all_topics(home: Path) -> None:
+def test_a_cancel_with_nothing_under_way_is_acknowledged_at_once(home: Path) -> None:
     """F7."""
 
     async def run() -> None:
         async with worker(home) as supervisor:
-            await supervisor.broadcast(cancel(1), topic=b"all")
+            await supervisor.broadcast(cancel(1))
             done = await supervisor.next(CancelDone)
             assert [supervisor.received[-2], done] == acknowledged(1)
 

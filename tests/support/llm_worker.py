@@ -202,8 +202,7 @@ class Supervisor:
         self.process = process
         hello = await self.next(Hello)
         assert hello == Hello(role="llm", session_id=SESSION, token=TOKEN)
-        topics = {bytes(await self._publisher.recv())[1:] for _ in range(2)}
-        assert topics == {b"all", WORKER.encode()}
+        assert bytes(await self._publisher.recv())[1:] == WORKER.encode()
         await self.send(Ready(cwd="/", delta_window_ms=window_ms, tools=ToolLimits(), key_variable=key_variable))
 
     async def send(self, message: ToWorker) -> None:
@@ -212,8 +211,8 @@ class Supervisor:
     async def send_bytes(self, data: bytes) -> None:
         await self._mailbox.send_multipart([WORKER.encode(), data])
 
-    async def broadcast(self, message: ToWorker, topic: bytes = WORKER.encode()) -> None:
-        await self._broadcast.send_multipart([topic, codec.to_worker.encode(message)])
+    async def broadcast(self, message: ToWorker) -> None:
+        await self._broadcast.send_multipart([WORKER.encode(), codec.to_worker.encode(message)])
 
     async def next(self, kind: type[T]) -> T:
         """The next message of this kind; those before it are in `received`."""
@@ -278,7 +277,6 @@ async def worker(
         mailbox=supervisor.boot_paths[0],
         broadcast=supervisor.boot_paths[1],
         supervisor_pidfd=supervisor_fd,
-        zygote_pidfd=None,
     )
     try:
         assert process.stdin is not None

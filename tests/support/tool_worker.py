@@ -98,7 +98,6 @@ class ToolWorker:
             mailbox=places.mailbox,
             broadcast=places.broadcast,
             supervisor_pidfd=None,
-            zygote_pidfd=None,
         )
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (read and closed by close)
         with tempfile.TemporaryFile() as stdin:

@@ -24,16 +24,8 @@ STEPS: tuple[tuple[str, ...], ...] = (
 """One step holds a loop at most for what its own modules cost: 10 to 40 ms, cold."""
 
 
-def preload(*, tls: bool = False) -> None:
-    """Everything at once. `tls`: also the context for https, 25 ms; worth it only if an https URL is in use."""
-    for _ in steps():
-        pass
-    if tls:
-        tls_context()
-
-
 def steps() -> Iterator[None]:
-    """The same, to be advanced step by step by a loop that must stay able to answer (L5)."""
+    """All of them, to be advanced step by step by a loop that must stay able to answer (L5)."""
     _stub_command_line()
     for modules in STEPS:
         for module in modules:
@@ -43,8 +35,8 @@ def steps() -> Iterator[None]:
 
 @cache
 def tls_context() -> ssl.SSLContext:
-    """The context for https, with the certificate authorities of the environment. Read-only once made: forked
-    children share it."""
+    """The context for https, with the certificate authorities of the environment: 25 ms, so it is made where an https
+    URL is in use. Read-only once made: forked children share it."""
     import httpx
 
     return httpx.create_ssl_context()
