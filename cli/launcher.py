@@ -99,6 +99,7 @@ def _command(argv: Sequence[str], signals_fd: int) -> int:
 
 def _start_chain() -> tuple[Chain, int]:
     """Rule 4. Raises ConfigurationProblem where there is no private folder for the sockets."""
+    from haltline.protocol import linux, secrets
     from haltline.protocol.endpoints import Endpoints, Places
     from haltline.supervisor import chain as chains
 
@@ -107,6 +108,8 @@ def _start_chain() -> tuple[Chain, int]:
     folder = f"{places.runtime}/{name}"
     Endpoints(folder)  # refuses a folder whose socket paths would not fit
     _make_private(places.runtime, folder)
+    secrets.blank_block()  # for this process and all its forks: tools run under the same user id
+    linux.set_not_dumpable()
     chain = chains.Chain(folder, log_kept=f"{places.logs}/{name}.log")
 
     def guard() -> None:

@@ -6,6 +6,7 @@
 """
 
 import os
+import signal
 import time
 from collections.abc import Callable
 from typing import Final
@@ -14,7 +15,7 @@ from haltline.cli.lane import LANE, Lane, wait
 from haltline.cli.lines_in import LineReader
 from haltline.cli.outlet import Outlet
 from haltline.cli.owned import Owned, numbers
-from haltline.protocol import times
+from haltline.protocol import processes, times
 from haltline.protocol.client_messages import ToClient, ToSupervisor
 from haltline.protocol.errors import BrokenInvariant, Undecodable
 
@@ -24,6 +25,8 @@ STATUS_S: Final = 0.25
 """How often a status line that counts seconds is looked at."""
 GUARD_WITHIN_S: Final = times.guard_left_s()
 """From the end of the session to that of the guard, which goes last; some 10 ms when all goes well."""
+FORCED_WITHIN_S: Final = times.GUARD_PATIENCE_S + times.KILL_S
+"""From the supervisor's death by our hand to the guard's end."""
 _MOST_MESSAGES: Final = 256
 """Taken from the lane at once; then signals are looked at again."""
 
@@ -105,8 +108,19 @@ class Loop:
             self._outlet.write(wait(None, reading=(), writing=self._outlet.waiting, timeout_s=left_s))
 
     def until_guard_gone(self) -> bool:
-        """True: nothing that this command started is left. GUARD_WITHIN_S at most."""
-        deadline = time.monotonic() + GUARD_WITHIN_S
+        """True: nothing that this command started is left. Says goodbye first, so that a supervisor which was never
+        asked for anything leaves too. One that does not leave is killed, and a guard that somebody stopped goes on:
+        what is below them has nobody else."""
+        self._owned.leave()
+        if self._guard_gone_within(GUARD_WITHIN_S):
+            return True
+        if self._supervisor_fd is not None:
+            processes.signal_pidfd(self._supervisor_fd, signal.SIGKILL)
+        processes.signal_pidfd(self._owned.guard_fd, signal.SIGCONT)
+        return self._guard_gone_within(FORCED_WITHIN_S)
+
+    def _guard_gone_within(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
         guard_fd = self._owned.guard_fd
         while (left_s := deadline - time.monotonic()) > 0:
             ready = wait(None, reading=(guard_fd, self._owned.signals_fd), timeout_s=left_s)

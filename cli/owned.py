@@ -49,7 +49,8 @@ class Owned:
         return self._chain.log_kept if said else None
 
     def leave(self) -> None:
-        """Say goodbye: the terminal is in order, the guard need not restore it."""
+        """Say goodbye: the terminal is in order, the guard need not restore it, and a supervisor without a session
+        leaves. Once is enough."""
         try:
             os.write(self._chain.bye_w, b"\n")
         except BrokenPipeError:  # the guard has gone first

@@ -25,14 +25,14 @@ IDLE = ("haltline.worker.llm.preload:steps",)
 def llm(boot: bytes, _fd: int | None) -> None:
     from haltline.worker.llm.main import main
 
-    linux.set_process_name("haltline-llm")
+    linux.set_process_name("llm")
     main(msgspec.msgpack.decode(boot, type=WorkerBoot))
 
 
 def tool(boot: bytes, _fd: int | None) -> None:
     from haltline.worker.tool.main import main
 
-    linux.set_process_name("haltline-tool")
+    linux.set_process_name("tool")
     main(msgspec.msgpack.decode(boot, type=WorkerBoot))
 
 
@@ -42,5 +42,5 @@ def gateway(_boot: bytes, fd: int | None) -> None:
     from haltline.gateway.main import run_on
 
     secrets.forget(os.environ)
-    linux.set_process_name("haltline-gatewa")
+    linux.set_process_name("gateway")
     run_on(socket.socket(fileno=fd))

@@ -36,7 +36,8 @@ def _run(**given: object) -> int:
     try:
         prompt = _prompt(options.prompt, owned)
     except Interrupted as signal:
-        return signal.exit_code
+        early = signal.exit_code
+        return with_client(owned, options.format, lambda client: stopped_before(client, early))
     journal = Places(os.environ, os.getuid()).journal
     return with_client(owned, options.format, lambda client: one_run(client, decided, prompt, journal=journal))
 
@@ -54,8 +55,7 @@ def one_run(client: Client, decided: Decided, prompt: str, *, journal: str) -> i
         client.start()
         client.open(decided, journal=journal)
     except Interrupted as signal:
-        terminated = signal.exit_code == exits.TERMINATED
-        result = client.conclude("cancelled", "stopped before the run began", terminated=terminated)
+        return stopped_before(client, signal.exit_code)
     except SupervisorLost as lost:
         result = client.conclude_lost(lost)
     else:
@@ -64,6 +64,13 @@ def one_run(client: Client, decided: Decided, prompt: str, *, journal: str) -> i
     if result.exit_code == exits.COMPLETED and client.output_lost:
         return exits.INTERRUPTED  # an answer that nobody got is no success
     return result.exit_code
+
+
+def stopped_before(client: Client, exit_code: int) -> int:
+    """A signal came before there was a run: the last line says so all the same."""
+    client.conclude("cancelled", "stopped before the run began", terminated=exit_code == exits.TERMINATED)
+    client.close()
+    return exit_code
 
 
 command = click.Command(

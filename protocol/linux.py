@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _PR_SET_DUMPABLE = 4
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
+_NAME_PREFIX = "haltline-"
 _NAME_BYTES = 15
 """TASK_COMM_LEN without the closing zero."""
 
@@ -38,8 +39,17 @@ def set_not_dumpable() -> bool:
 
 
 def set_process_name(name: str) -> bool:
-    """Name this process in `ps` and /proc/PID/comm; cut to 15 bytes."""
-    return _prctl(_PR_SET_NAME, name.encode()[:_NAME_BYTES])
+    """Name this process `haltline-NAME` in `ps` and /proc/PID/comm; cut to 15 bytes."""
+    return _prctl(_PR_SET_NAME, f"{_NAME_PREFIX}{name}".encode()[:_NAME_BYTES])
+
+
+def is_process_of_ours(pid: int) -> bool:
+    """Whether `pid` has such a name. A process names itself only, so nobody can take it from one of ours."""
+    try:
+        with open(f"/proc/{pid}/comm", "rb") as name:
+            return name.read().startswith(_NAME_PREFIX.encode())
+    except OSError:  # it has ended
+        return False
 
 
 def reset_signals() -> None:

@@ -78,3 +78,20 @@ def let_go_of_streams(log: str) -> None:
     for fd in (null, errors):
         if fd > 2:
             os.close(fd)
+
+
+def remove_folder(folder: str) -> None:
+    """The runtime folder with whatever is in it: a tool of the same user may have put something there."""
+    for parent, folders, files in os.walk(folder, topdown=False):
+        for name in files:
+            _try(os.unlink, f"{parent}/{name}")
+        for name in folders:
+            _try(os.unlink if os.path.islink(f"{parent}/{name}") else os.rmdir, f"{parent}/{name}")
+    _try(os.rmdir, folder)
+
+
+def _try(remove: Callable[[str], None], path: str) -> None:
+    try:
+        remove(path)
+    except OSError:
+        return  # gone already, or made anew by somebody: what cannot be removed must not hold up the end

@@ -22,6 +22,8 @@ from haltline.supervisor.sockets import Frames, LoopSocket
 
 ClientId = NewType("ClientId", bytes)
 
+MESSAGE_BYTES = 32 << 20
+"""Longest message of a client: a prompt of 10 MB, with room. Anybody may connect."""
 WAITING_MESSAGES = 10_000
 """Some 10 MiB at a tool result each."""
 RETRY_FULL_S = 0.02
@@ -49,6 +51,7 @@ class ClientLane:
         self._retrying = False
         self._loop = asyncio.get_running_loop()
         self._router = LoopSocket(context, zmq.ROUTER, self._on_frames)
+        self._router.set(zmq.MAXMSGSIZE, MESSAGE_BYTES)
         self._router.set(zmq.ROUTER_MANDATORY, 1)
         self._router.bind(ipc(endpoints.clients))
 

@@ -1,28 +1,36 @@
 """The door: how a second terminal gets a token for the client lane.
 
-A plain Unix stream socket, because the kernel tells who is at the other end (SO_PEERCRED, right also across PID
-namespaces). A tool command has the same user id as the user's terminal and must still be refused, also when it
-forked twice: the subreapers keep whatever a tool starts below us, so everything that descends from this
-supervisor's own chain is turned away (L4).
+1. A plain Unix stream socket, because the kernel tells who is at the other end (SO_PEERCRED, right also across PID
+   namespaces).
+2. A tool command has the same user id as the user's terminal and must still be refused, also when it forked twice:
+   the subreapers keep whatever a tool starts below a process of ours. So whoever descends from any process of a
+   chain is turned away, this supervisor's or another's; such a process is known by its name, which nobody else can
+   give it and it cannot lose (L4).
+3. The peer has to be there before and after its ancestors were looked at: one that let its child knock and die would
+   otherwise pass for a stranger.
 """
 
 import asyncio
 import os
+import select
 import socket
 import struct
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable
 
-from haltline.protocol import processes
+from haltline.protocol import linux, processes
 from haltline.protocol.door import TOKEN_BYTES, Granted, TurnedAway, encode
 
 _PEER = struct.Struct("3i")
+_SO_PEERPIDFD = 77
+"""asm-generic/socket.h; Python has no name for it."""
+_INT_BYTES = 4
 
 
 class Door:
-    """`ours()` gives the pids whose descendants are refused; `grant(token)` makes a token valid for one hello."""
+    """`grant(token)` makes a token valid for one hello."""
 
-    def __init__(self, path: str, *, ours: Callable[[], frozenset[int]], grant: Callable[[bytes], None]) -> None:
-        self._ours = ours
+    def __init__(self, path: str, *, grant: Callable[[bytes], None]) -> None:
         self._grant = grant
         self._loop = asyncio.get_running_loop()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -40,14 +48,14 @@ class Door:
             peer.setblocking(False)
             pid, uid, _gid = _PEER.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
             try:
-                peer.send(encode(self._reply(pid, uid)))
+                peer.send(encode(self._reply(peer, pid, uid)))
             except (BrokenPipeError, ConnectionResetError, BlockingIOError):
                 return  # whoever asked did not stay for the answer
 
-    def _reply(self, pid: int, uid: int) -> Granted | TurnedAway:
+    def _reply(self, peer: socket.socket, pid: int, uid: int) -> Granted | TurnedAway:
         if uid not in (os.getuid(), 0):
             return TurnedAway("this supervisor belongs to another user")
-        if pid <= 0 or not self._ours().isdisjoint(_ancestry(pid)):
+        if not _is_outsider(peer, pid):
             return TurnedAway("a tool of a session may not control sessions; use a terminal of your own")
         token = os.urandom(TOKEN_BYTES)
         self._grant(token)
@@ -58,9 +66,34 @@ class Door:
         self._listener.close()
 
 
-def _ancestry(pid: int) -> Iterator[int]:
-    """`pid`, its parent, and so on up to init."""
-    while pid > 0:
-        yield pid
+def _is_outsider(peer: socket.socket, pid: int) -> bool:
+    """Rules 2 and 3. A peer that is gone, or whose ancestors could not all be seen, is not let in."""
+    if pid <= 0:  # from a namespace that we cannot look into
+        return False
+    try:
+        alive = _peer_pidfd(peer, pid)
+    except OSError:
+        return False
+    try:
+        outside = _descends_from_init_alone(pid)
+        still_there = not select.select([alive], [], [], 0)[0]
+        return outside and still_there
+    finally:
+        os.close(alive)
+
+
+def _peer_pidfd(peer: socket.socket, pid: int) -> int:
+    """A descriptor of the very process that connected, where the kernel hands it out (6.5); else of its number now."""
+    try:
+        return int.from_bytes(peer.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD, _INT_BYTES), sys.byteorder)
+    except OSError:
+        return os.pidfd_open(pid)
+
+
+def _descends_from_init_alone(pid: int) -> bool:
+    while pid > 1:
         process = processes.read_process(pid)
-        pid = 0 if process is None else process.parent
+        if process is None or linux.is_process_of_ours(pid):
+            return False
+        pid = process.parent
+    return True

@@ -18,7 +18,7 @@ import signal
 import time
 
 from haltline.protocol import linux, secrets, times, trees
-from haltline.supervisor.chain import Chain, fork, let_go_of_streams
+from haltline.supervisor.chain import Chain, fork, let_go_of_streams, remove_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
 CLIENT_LOST_S = times.client_lost_s()
 """Longest orderly stop after the client's death, and the supervisor's leaving."""
+LOG_BYTES = 1 << 20
+"""Kept of a log: the first tracebacks are those that count."""
+SWEEP_S = 30.0
+"""The guard is the last who can end anything: it sweeps again as long as something is left, this long at most. What
+is left then does not die (an uninterruptible sleep)."""
 _IGNORED = (
     signal.SIGINT,
     signal.SIGTERM,
@@ -69,22 +74,22 @@ def run(chain: Chain, supervisor: Callable[[Chain], None]) -> None:
         signal.signal(number, signal.SIG_IGN)
     signal.set_wakeup_fd(-1)
     linux.become_subreaper()
-    secrets.blank_block()
     terminal = Terminal()
     os.close(chain.ready_r)
     os.close(chain.bye_w)
     pid = fork(lambda: supervisor(chain))
     os.close(chain.ready_w)
+    secrets.forget(os.environ)
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))  # waited for with sigtimedwait
     let_go_of_streams(chain.log)
-    linux.set_process_name("haltline-guard")
+    linux.set_process_name("guard")
     linux.set_not_dumpable()
     supervisor_pidfd = os.pidfd_open(pid)
     _watch(chain, supervisor_pidfd, terminal)
     os.close(chain.client_pidfd)
     _sweep_all()
     _keep_log(chain)
-    _remove(chain.folder)
+    remove_folder(chain.folder)
 
 
 def _watch(chain: Chain, supervisor_pidfd: int, terminal: Terminal) -> None:
@@ -119,11 +124,11 @@ def _said_goodbye(bye_r: int) -> bool:
 def _sweep_all() -> None:
     """Rule 2."""
     patience = time.monotonic() + times.GUARD_PATIENCE_S
-    while _reap_and_look():
+    give_up = patience + SWEEP_S
+    while _reap_and_look() and time.monotonic() < give_up:
         left_s = patience - time.monotonic()
         if left_s <= 0 or signal.sigtimedwait((signal.SIGCHLD,), left_s) is None:
             trees.sweep(os.getpid(), grace_s=0.0)
-            return
 
 
 def _reap_and_look() -> bool:
@@ -143,15 +148,6 @@ def _keep_log(chain: Chain) -> None:
             return
         os.makedirs(os.path.dirname(chain.log_kept), mode=0o700, exist_ok=True)
         with open(chain.log, "rb") as source, open(chain.log_kept, "ab") as kept:  # may be another file system
-            kept.write(source.read())
+            kept.write(source.read(LOG_BYTES))
     except OSError:
         return  # a disk that takes no log must not keep the sockets' folder from being removed
-
-
-def _remove(folder: str) -> None:
-    try:
-        for name in os.listdir(folder):
-            os.unlink(f"{folder}/{name}")
-        os.rmdir(folder)
-    except FileNotFoundError:
-        return

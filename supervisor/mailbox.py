@@ -20,6 +20,10 @@ from haltline.protocol.messages import Cancel, FromWorker, Hello, ToWorker
 from haltline.supervisor.sockets import Frames, LoopSocket
 
 SUBSCRIBED = b"\x01"
+MESSAGE_BYTES = 32 << 20
+"""Longest message of a worker: a response of 8 MiB in up to four bytes a character. Anybody may connect, so it is
+kept from being longer before it is read."""
+SUBSCRIPTION_BYTES = 4_096
 RETRY_FULL_S = 0.02
 """How soon a full pipe is tried again."""
 
@@ -56,9 +60,11 @@ class Mailbox:
         self.dropped = 0
         """Messages that nobody proven sent, or that were none."""
         self._broadcast = LoopSocket(context, zmq.XPUB, self._on_subscription)
+        self._broadcast.set(zmq.MAXMSGSIZE, SUBSCRIPTION_BYTES)
         self._broadcast.set(zmq.SNDHWM, 0)  # a stopped subscriber must still find the cancel when it goes on
         self._broadcast.bind(ipc(endpoints.broadcast))
         self._router = LoopSocket(context, zmq.ROUTER, self._on_router)
+        self._router.set(zmq.MAXMSGSIZE, MESSAGE_BYTES)
         self._router.set(zmq.ROUTER_MANDATORY, 1)
         self._router.set(zmq.RCVHWM, 0)
         self._router.bind(ipc(endpoints.mailbox))

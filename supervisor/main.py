@@ -22,7 +22,7 @@ def run(chain: Chain, roles_module: str) -> None:
     for number in (signal.SIGINT, signal.SIGHUP):  # the terminal's; the client turns them into requests
         signal.signal(number, signal.SIG_IGN)
     linux.become_subreaper()
-    linux.set_process_name("haltline-superv")
+    linux.set_process_name("superv")
     lower_limit = linux.raise_descriptor_limit()
     let_go_of_streams(chain.log)
     _import_base()

@@ -35,7 +35,7 @@ from haltline.protocol.ids import SessionId, WorkerId
 from haltline.protocol.messages import FromWorker
 from haltline.protocol.settings import SessionSettings
 from haltline.protocol.times import ZYGOTE_LEAVE_S
-from haltline.supervisor.chain import Chain
+from haltline.supervisor.chain import Chain, remove_folder
 from haltline.supervisor.clients import ClientId, ClientLane
 from haltline.supervisor.door import Door
 from haltline.supervisor.host import SessionHost
@@ -61,12 +61,12 @@ class Supervisor:
         self._ended = asyncio.Event()
         self._endpoints = Endpoints(chain.folder)
         self._supervisor_pidfd = supervisor_pidfd
+        self._guard_pid = os.getppid()
         self._hosts: dict[SessionId, SessionHost] = {}
         self._by_worker: dict[WorkerId, tuple[SessionHost, WorkerHandle]] = {}
         self._journals: dict[str, Journal] = {}
         self._gateway_url: str | None = None
         self._last_look_s = self._loop.time()
-        self._ours = frozenset((os.getpid(), zygote_pid, os.getppid()))
         context = self._context = zmq.Context[zmq.Socket[bytes]](io_threads=1)
         self._spawner = Spawner(
             requests,
@@ -90,7 +90,7 @@ class Supervisor:
             on_stuck=self._client_stuck,
         )
         self._clients.grant(chain.token)
-        self._door = Door(self._endpoints.door, ours=lambda: self._ours, grant=self._clients.grant)
+        self._door = Door(self._endpoints.door, grant=self._clients.grant)
 
     async def run(self) -> None:
         """Serve until the end of rule 2; returns with nothing left below but the zygote on its way out."""
@@ -304,3 +304,5 @@ class Supervisor:
         except TimeoutError:
             self._spawner.kill_zygote()
         self._context.term()
+        if os.getppid() != self._guard_pid:  # nobody is left to do it
+            remove_folder(self._chain.folder)

@@ -360,7 +360,7 @@ def run(
 ) -> None:
     """Body of the zygote process. `prepare_worker` is called in each fork, to undo what is for us alone."""
     linux.become_subreaper()
-    linux.set_process_name("haltline-zygote")
+    linux.set_process_name("zygote")
     requests.setblocking(False)
     for module in early:
         importlib.import_module(module)

@@ -13,7 +13,7 @@ from haltline.worker.tool.handler import ToolHandler
 def main(boot: WorkerBoot) -> None:
     """Serve until told to go; ends the process, never returns."""
     environment.forget_keys()
-    linux.set_process_name("haltline-tool")
+    linux.set_process_name("tool")
     linux.become_subreaper()
     linux.set_not_dumpable()
     asyncio.run(run_actor(boot, _make_handler))
