@@ -2,17 +2,20 @@
 
 1. A stream is written only when poll said that it takes something, and then at most PIPE_BUF bytes, which a
    pipe with room takes whole: a reader that stops (`| less`) never makes the client deaf to Ctrl+C. The
-   streams' own flags are left alone, since other programs share them.
+   streams' own flags are left alone, since other programs share them. A file takes everything: FILE_BYTES.
 2. Where both are the same terminal, or the same log (`> log 2>&1`), they share one queue, so what is read there
    is in order. A line for stderr that would land behind unfinished text of stdout starts on a new line.
 3. A stream that cannot be written any more is noticed: `reader_lost`. Nothing more is queued for it. Why is said
    where the user cannot know: a full disk, not a reader that left.
 4. UTF-8, whatever the locale says; what cannot be encoded is replaced.
 5. One status line may stand at the bottom of a terminal; it is erased before anything else is written there.
+6. The work is linear in the text, however it is cut into pieces: neighbours for one stream become one bytearray,
+   from whose front deleting copies nothing.
 """
 
 import errno
 import os
+import stat
 from collections import deque
 from collections.abc import Iterable
 from select import PIPE_BUF
@@ -23,10 +26,15 @@ from haltline.cli.printable import fit
 
 FULL_BYTES: Final = 1 << 20
 """Above this much unwritten text no more events are taken from the supervisor, which then merges deltas."""
+FILE_BYTES: Final = 1 << 18
+"""Written at once to a file, which never waits for a reader: some 0.1 ms."""
 _ERASE: Final = "\r\x1b[2K"
 
 _GONE: Final = frozenset({errno.EPIPE, errno.EIO})
 """A pipe without a reader, a terminal that was hung up: whoever left knows it."""
+
+_Queue = deque[tuple[To, bytearray]]
+"""What is unwritten, in order; neighbours are for different streams."""
 
 
 class Outlet:
@@ -37,7 +45,8 @@ class Outlet:
         self._fds: dict[To, int] = {"out": out_fd, "err": err_fd}
         self._same_screen = same_screen
         self.columns = columns
-        self._queues: dict[To, deque[tuple[To, bytes]]] = {"out": deque(), "err": deque()}
+        self._at_once = {to: FILE_BYTES if _is_file(fd) else PIPE_BUF for to, fd in self._fds.items()}
+        self._queues: dict[To, _Queue] = {"out": deque(), "err": deque()}
         self._unwritten = 0
         self._lost: set[To] = set()
         self._out_open = False
@@ -93,7 +102,11 @@ class Outlet:
         if to in self._lost:
             return
         data = text.encode("utf-8", "replace")
-        self._queues["err" if self._same_screen else to].append((to, data))
+        queue = self._queues["err" if self._same_screen else to]
+        if queue and queue[-1][0] == to:
+            queue[-1][1].extend(data)
+        else:
+            queue.append((to, bytearray(data)))
         self._unwritten += len(data)
 
     def write(self, ready: Iterable[int]) -> None:
@@ -103,25 +116,31 @@ class Outlet:
                 if queue and self._fds[queue[0][0]] == fd:
                     self._write_head(queue)
 
-    def _write_head(self, queue: deque[tuple[To, bytes]]) -> None:
-        to, data = queue.popleft()
+    def _write_head(self, queue: _Queue) -> None:
+        to, data = queue[0]
         try:
-            written = os.write(self._fds[to], data[:PIPE_BUF])
+            written = os.write(self._fds[to], data[: self._at_once[to]])
         except BlockingIOError:  # somebody made it non-blocking, and another writer took the room
-            written = 0
+            return
         except OSError as error:
-            self._lose(to, data, error)
+            self._lose(to, error)
             return
         self._unwritten -= written
-        if written < len(data):
-            queue.appendleft((to, data[written:]))
+        del data[:written]
+        if not data:
+            queue.popleft()
 
-    def _lose(self, to: To, data: bytes, error: OSError) -> None:
+    def _lose(self, to: To, error: OSError) -> None:
         self._lost.add(to)
-        self._unwritten -= len(data)
         for name, queue in self._queues.items():
-            kept = deque(entry for entry in queue if entry[0] != to)
-            self._unwritten -= sum(len(text) for _, text in queue) - sum(len(text) for _, text in kept)
-            self._queues[name] = kept
+            self._queues[name] = deque(run for run in queue if run[0] != to)
+        self._unwritten = sum(len(data) for queue in self._queues.values() for _, data in queue)
         if to == "out" and error.errno not in _GONE:
             self._queue("err", f"haltline: stdout cannot be written: {error.strerror}\n")
+
+
+def _is_file(fd: int) -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(fd).st_mode)
+    except OSError:  # closed: writing says so
+        return False

@@ -17,7 +17,7 @@ class Seen:
         self._run = 1
         self._turn = 0
         self._text = ""
-        self._deltas = ""
+        self._deltas: list[str] = []
         self._tool_calls = 0
         self._tool_runs = 0
 
@@ -25,15 +25,15 @@ class Seen:
         self._seq, self._run, self._turn = line.seq, line.run, line.turn
         match line.event:
             case events.Message(role="assistant", delta=True, text=text):
-                self._deltas += text
+                self._deltas.append(text)
             case events.Message(role="assistant", text=text):
-                self._text, self._deltas = text, ""
+                self._text, self._deltas = text, []
             case events.ToolUse():
                 self._tool_calls += 1
             case events.ToolStart():
                 self._tool_runs += 1
             case events.Result():
-                self._text, self._deltas = "", ""
+                self._text, self._deltas = "", []
                 self._tool_calls = self._tool_runs = 0
             case _:
                 return
@@ -43,7 +43,7 @@ class Seen:
         result = events.Result(
             reason=reason,
             message=message,
-            text=self._deltas or self._text,
+            text="".join(self._deltas) or self._text,
             retryable=False,
             exit_code=exits.exit_code(reason, terminated=terminated),
             usage=Usage(estimated=True),

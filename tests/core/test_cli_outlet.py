@@ -2,7 +2,9 @@
 
 import os
 import select
+import tracemalloc
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -65,6 +67,37 @@ def test_a_reader_that_stops_blocks_nothing_and_holds_up_no_other_stream(pipes: 
     assert set(outlet.waiting) == {pipes.out_w, pipes.err_w}
     outlet.write((pipes.err_w,))
     assert os.read(pipes.err_r, 100) == b"stopping\n"
+
+
+def test_a_step_of_a_huge_text_costs_what_it_writes_not_what_is_left(pipes: Pipes) -> None:
+    """20 MB of text took 25 s when each 4 KiB copied the rest."""
+    outlet = pipes.outlet()
+    outlet.put([Piece("out", "x" * 16_000_000)])
+    tracemalloc.start()
+    try:
+        outlet.write((pipes.out_w,))
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert os.read(pipes.out_r, 2 * select.PIPE_BUF) == b"x" * select.PIPE_BUF
+    assert peak_bytes < 100_000
+
+
+def test_small_pieces_are_written_together(pipes: Pipes) -> None:
+    outlet = pipes.outlet()
+    outlet.put(Piece("out", f"{number:03}\n") for number in range(1000))
+    outlet.write((pipes.out_w,))
+    assert os.read(pipes.out_r, select.PIPE_BUF) == b"".join(b"%03d\n" % number for number in range(1000))
+
+
+def test_a_file_gets_everything_in_order_whatever_is_written_at_once(tmp_path: Path) -> None:
+    text = "".join(f"{number}\n" for number in range(100_000))
+    fd = os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT)
+    outlet = Outlet(out_fd=fd, err_fd=fd, same_screen=True)
+    outlet.put([Piece("out", text), Piece("err", "note\n"), Piece("out", text)])
+    write_all(outlet)
+    os.close(fd)
+    assert (tmp_path / "out").read_text() == f"{text}note\n{text}"
 
 
 def test_a_reader_that_has_gone_is_noticed_and_nothing_more_is_kept_for_it(pipes: Pipes) -> None:
