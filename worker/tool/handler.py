@@ -88,7 +88,7 @@ class ToolHandler:
         self._stop_task: asyncio.Task[None] | None = None
 
     def configure(self, ready: Ready) -> None:
-        environment.forget_keys(() if ready.key_variable is None else (ready.key_variable,))
+        environment.forget_keys(set() if ready.key_variable is None else {ready.key_variable})
         self._write_fails = ready.inject == "tool_error"
         self._room = Room(
             loop=self._loop,
