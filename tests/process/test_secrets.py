@@ -6,43 +6,57 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+from support import scripted_gateway
 from support.chain import MEMBERS, members
 from support.command import Running
 
 KEY = "key-that-nobody-else-may-have-7f3a"
 
 
-def environment_block(pid: int) -> bytes:
-    """What the kernel shows of a process's environment; empty where we may not look."""
+def holds_key(pid: int) -> bool:
+    """Whether the kernel shows the key in the environment of this process of ours, which is closed to its own user:
+    only root may look, and not in every container."""
     try:
-        return Path(f"/proc/{pid}/environ").read_bytes()
+        block = Path(f"/proc/{pid}/environ").read_bytes()
     except PermissionError:
-        return b""
+        return False
+    assert os.geteuid() == 0, f"the memory of process {pid} is open to others of its user"
+    return KEY.encode() in block
 
 
-def test_a_key_is_in_no_block_file_or_tool_of_ours(home: Path, tmp_path: Path) -> None:
-    running = Running(
-        ["run", "-m", "demo/slow", "-y", "--json", "-C", str(tmp_path), "hi"], extra={"OPENAI_API_KEY": KEY}
-    )
-    running.until(lambda event: event["type"] == "message" and bool(event["delta"]))
-    pids = members(running)
-    for member in MEMBERS[1:]:  # the client has it from its user
-        assert KEY.encode() not in environment_block(pids[member]), member
-    running.process.send_signal(signal.SIGINT)
-    ended = running.end()
+@pytest.mark.parametrize("variable", ["OPENAI_API_KEY", "MY_OWN_API_KEY"])
+def test_a_key_is_in_no_block_file_or_tool_of_ours_and_reaches_the_server(
+    home: Path, tmp_path: Path, variable: str
+) -> None:
+    """Also where the user's configuration names the variable."""
+    (home / "config.toml").write_text(f"key_variable = '{variable}'\n")
+    with scripted_gateway.running(tmp_path) as gateway:
+        running = Running(
+            ["run", "-m", "slow", "--base-url", gateway.url, "-y", "--json", "-C", str(tmp_path), "hi"],
+            extra={variable: KEY},
+        )
+        running.until(lambda event: event["type"] == "message" and bool(event["delta"]))
+        pids = members(running)
+        holders = [member for member in MEMBERS[1:] if holds_key(pids[member])]  # the client has it from its user
+        running.process.send_signal(signal.SIGINT)
+        ended = running.end()
+        sent = [line.headers.get("authorization") for line in gateway.log() if line.headers is not None]
+    assert holders == []
     assert KEY.encode() not in ended.stdout
     assert KEY not in ended.stderr
     for folder, _names, files in os.walk(home):
         for name in files:
             assert KEY.encode() not in (Path(folder) / name).read_bytes(), name
+    assert sent == ["present"]  # the gateway's log hides keys too
 
 
-def test_a_tool_does_not_see_the_key(tmp_path: Path) -> None:
-    running = Running(
-        ["run", "-m", "demo/tool_tree", "-y", "--json", "-C", str(tmp_path), "hi"], extra={"OPENAI_API_KEY": KEY}
-    )
+@pytest.mark.parametrize("variable", ["OPENAI_API_KEY", "MY_OWN_API_KEY"])
+def test_a_tool_does_not_see_the_key(tmp_path: Path, variable: str) -> None:
+    running = Running(["run", "-m", "demo/tool_tree", "-y", "--json", "-C", str(tmp_path), "hi"], extra={variable: KEY})
     pid = int(str(running.until("tool_start")["pid"]))
-    assert KEY.encode() not in environment_block(pid)
-    assert b"PATH=" in environment_block(pid)  # it has an environment, only not that
+    block = Path(f"/proc/{pid}/environ").read_bytes()  # a tool is its user's own, and open to it
+    assert KEY.encode() not in block
+    assert b"PATH=" in block
     running.process.send_signal(signal.SIGINT)
     running.end()
