@@ -14,11 +14,14 @@ empty last one, are understood.
 At the end a call with the same id, name and arguments as an earlier one is dropped: it is the same call, sent twice
 (R43). One with the same id and other arguments is another call and loses the id. Argument texts are never split or
 repaired (R38): what is no JSON object is refused later, with its raw text.
+
+The work is linear in the pieces: no piece looks at all calls or at all text that came before it (L5).
 """
 
 import msgspec
 
 from haltline.protocol.messages import CallDraft
+from haltline.worker.llm.argument_text import ArgumentText
 from haltline.worker.llm.surrogates import mend
 
 
@@ -36,16 +39,13 @@ class _Draft:
         self.index = piece.index
         self.id = piece.id
         self.name = piece.name
-        self.pieces = [piece.arguments]
+        self.arguments = ArgumentText()
+        self.arguments.add(piece.arguments)
 
     def add(self, piece: Piece) -> None:
         self.id = self.id or piece.id
         self.name = self.name or piece.name
-        self.pieces.append(piece.arguments)
-
-    @property
-    def arguments(self) -> str:
-        return "".join(self.pieces)
+        self.arguments.add(piece.arguments)
 
     def is_closed_to(self, piece: Piece) -> bool:
         """True: a piece with this name begins a call of its own."""
@@ -54,42 +54,38 @@ class _Draft:
         if piece.name != self.name:
             return True
         an_echo = bool(piece.id) and piece.index == self.index and not piece.arguments.strip()
-        return not an_echo and is_whole(self.arguments)
-
-
-def is_whole(arguments: str) -> bool:
-    """True: a JSON object, from its first brace to its last."""
-    if not arguments.rstrip().endswith("}"):
-        return False
-    try:
-        return isinstance(msgspec.json.decode(mend(arguments)), dict)
-    except (msgspec.DecodeError, RecursionError):
-        return False
+        return not an_echo and self.arguments.is_whole()
 
 
 class Assembly:
     def __init__(self) -> None:
         self._drafts: list[_Draft] = []
+        self._with_id: dict[str, _Draft] = {}
+        """The last one opened, of each id; so is the next, of each index."""
+        self._at: dict[int | None, _Draft] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._drafts)
+    def __len__(self) -> int:
+        return len(self._drafts)
 
     def add(self, piece: Piece) -> None:
         draft = self._owner(piece)
         if draft is None or draft.is_closed_to(piece):
-            self._drafts.append(_Draft(piece))
+            draft = _Draft(piece)
+            self._drafts.append(draft)
+            self._at[draft.index] = draft
+            if draft.id:
+                self._with_id[draft.id] = draft
         else:
+            if piece.id and not draft.id:
+                self._with_id[piece.id] = draft
             draft.add(piece)
 
     def _owner(self, piece: Piece) -> _Draft | None:
-        latest_first = self._drafts[::-1]
-        if piece.id:
-            for draft in latest_first:
-                if draft.id == piece.id:
-                    return draft
-        place = next((draft for draft in latest_first if draft.index == piece.index), None)
-        if place is None and not piece.name and not piece.id:
-            place = next(iter(latest_first), None)
+        if piece.id and (draft := self._with_id.get(piece.id)) is not None:
+            return draft
+        place = self._at.get(piece.index)
+        if place is None and not piece.name and not piece.id and self._drafts:
+            place = self._drafts[-1]
         if place is not None and piece.id and place.id:
             return None
         return place
@@ -100,7 +96,7 @@ class Assembly:
         calls: list[CallDraft] = []
         seen: dict[str, set[tuple[str, str]]] = {}
         for number, draft in enumerate(self._drafts, 1):
-            arguments = mend(draft.arguments)
+            arguments = mend(str(draft.arguments))
             none: set[tuple[str, str]] = set()
             twins = seen.setdefault(draft.id, none) if draft.id else none
             if (draft.name, arguments) in twins:
