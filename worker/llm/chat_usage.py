@@ -1,37 +1,40 @@
 """Token usage as chat servers report it: once, in every chunk, or never, under several names.
 
 Each field is kept at its largest value within the attempt (R61); the four parts are taken apart at the end, because
-`prompt_tokens` includes the cached ones (R64).
+`prompt_tokens` includes the cached ones (R64). A count that is no whole number of 0..MAX_COUNT is none: it is ignored,
+and the others of its report hold.
 """
-
-import math
 
 import msgspec
 
 from haltline.protocol.conversation import Usage
 
-Count = int | float | None
+MAX_COUNT = 10**12
+"""Tokens. Far above any window and any budget, and sums of it fit every number that they are sent in."""
+
+_ABSENT = msgspec.Raw(b"null")
 
 
 class _PromptDetails(msgspec.Struct, frozen=True):
-    cached_tokens: Count = None
-    cache_write_tokens: Count = None
+    cached_tokens: msgspec.Raw = _ABSENT
+    cache_write_tokens: msgspec.Raw = _ABSENT
 
 
 class _Reported(msgspec.Struct, frozen=True):
-    prompt_tokens: Count = None
-    completion_tokens: Count = None
-    total_tokens: Count = None
+    prompt_tokens: msgspec.Raw = _ABSENT
+    completion_tokens: msgspec.Raw = _ABSENT
+    total_tokens: msgspec.Raw = _ABSENT
     """More than prompt and completion where a server leaves the reasoning out of `completion_tokens`."""
     prompt_tokens_details: _PromptDetails | None = None
-    prompt_cache_hit_tokens: Count = None
+    prompt_cache_hit_tokens: msgspec.Raw = _ABSENT
     """DeepSeek."""
-    cache_read_input_tokens: Count = None
+    cache_read_input_tokens: msgspec.Raw = _ABSENT
     """Gateways before an Anthropic model."""
-    cache_creation_input_tokens: Count = None
+    cache_creation_input_tokens: msgspec.Raw = _ABSENT
 
 
 _decoder = msgspec.json.Decoder(_Reported)
+_number = msgspec.json.Decoder(int | float)
 
 
 class UsageMeter:
@@ -72,5 +75,14 @@ class UsageMeter:
         )
 
 
-def _larger(known: int, *counts: Count) -> int:
-    return max([known, *(int(count) for count in counts if count is not None and math.isfinite(count))])
+def _larger(known: int, *counts: msgspec.Raw) -> int:
+    return max(known, *(_whole(count) for count in counts))
+
+
+def _whole(count: msgspec.Raw) -> int:
+    """0 where it is no count."""
+    try:
+        number = _number.decode(count)
+    except msgspec.DecodeError:
+        return 0
+    return int(number) if 0 <= number <= MAX_COUNT and number == int(number) else 0
