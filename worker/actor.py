@@ -12,7 +12,9 @@ edge-triggered, so the loop drains until EAGAIN and looks again after each send.
    already answered, and nothing if the answer is still being worked on. An older one is ignored.
 6. SUB is connected before DEALER, and the hello is the first message; a subscription may still arrive later than
    the hello, so the supervisor waits for both before it says Ready.
-7. Nothing here unwinds into the frames that the process was forked from: every end is os._exit.
+7. A bug ends the process with its traceback, in whatever callback of the loop it shows: logged alone, it would leave
+   work that nobody ends. The supervisor sees the death and replaces the worker.
+8. Nothing here unwinds into the frames that the process was forked from: every end is os._exit.
 """
 
 import asyncio
@@ -105,6 +107,7 @@ class Handler(Protocol):
 async def run_actor(boot: WorkerBoot, make_handler: Callable[[Outbox], Handler]) -> None:
     """Say hello and serve until Shutdown, SIGTERM or the supervisor's death; ends the process, never returns."""
     _set_signals()
+    asyncio.get_running_loop().set_exception_handler(_look_at_loop)
     actor = Actor(boot, make_handler, zmq.Context(io_threads=1))
     actor.start()
     await asyncio.get_running_loop().create_future()
@@ -112,13 +115,22 @@ async def run_actor(boot: WorkerBoot, make_handler: Callable[[Outbox], Handler])
 
 def watch(task: asyncio.Task[None]) -> None:
     """End the process if `task` ends with an exception: such a one is a bug of ours, and a worker that lost a task
-    would owe its answer for ever. The supervisor sees the death and replaces the worker."""
+    would owe its answer for ever (rule 7)."""
     task.add_done_callback(_look_at_end)
 
 
 def _look_at_end(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         _crash(error)
+
+
+def _look_at_loop(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+    """Rule 7, for timers, readers and signals. What libraries report beside that, such as a connection that broke while
+    it was being left behind, is logged."""
+    error = context.get("exception")
+    if "handle" in context and isinstance(error, BaseException):
+        _crash(error)
+    loop.default_exception_handler(context)
 
 
 def _crash(error: BaseException) -> NoReturn:

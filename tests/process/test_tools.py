@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 from support import survivors, vices
-from support.tool_worker import ToolWorker
+from support.tool_worker import PATIENCE_S, ToolWorker
 
 from haltline.protocol.messages import CancelAcknowledged, CancelDone, ToolEnded
 from haltline.protocol.settings import ToolLimits
+from haltline.worker.actor import EXIT_BUG
 
 PYTHON = f"{sys.executable} -S"
 KEPT = 32_768
@@ -82,6 +83,18 @@ def test_an_exception_in_a_tool_becomes_a_result_and_its_trace_goes_to_the_log(t
     assert (outcome.status, outcome.changed) == ("failed", "maybe")
     assert outcome.text.startswith("error: read_file failed because of a fault in the harness")
     assert "Traceback" not in outcome.text
+    assert "ZeroDivisionError" in worker.errors
+
+
+@pytest.mark.parametrize(
+    "callback", ["child.Child._readable", "child.Child._check", "tree.Tree._reap"], ids=["reader", "pidfd", "timer"]
+)
+def test_a_bug_in_a_callback_of_the_loop_ends_the_worker_with_its_trace(tmp_path: Path, callback: str) -> None:
+    """L2: it would hang until its deadline otherwise; its death is seen at once and it is replaced."""
+    raises = f"from haltline.worker.tool import child, tree; {callback} = lambda *_: 1 / 0"
+    with ToolWorker(tmp_path, prelude=raises) as worker:
+        worker.start("shell", command="echo out")
+        assert worker.process.wait(PATIENCE_S) == EXIT_BUG
     assert "ZeroDivisionError" in worker.errors
 
 
