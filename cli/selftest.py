@@ -16,7 +16,6 @@ from haltline.cli.selftest_checks import CHECKS
 from haltline.cli.selftest_findings import Check, check, last_line, line, report, trouble
 from haltline.cli.selftest_run import Stage, Trouble, stage
 from haltline.protocol import exits, linux
-from haltline.protocol.errors import ConfigurationProblem
 
 EXAMPLES: Final = """\b
 Examples:
@@ -33,14 +32,16 @@ def _selftest(*, names: tuple[str, ...], as_json: bool) -> int:
         signal.signal(number, _interrupt)
     try:
         with stage() as opened:
-            checks = _look(opened, names or tuple(CHECKS), show=not as_json)
+            said = report(_look(opened, names or tuple(CHECKS), show=not as_json))
+            opened.keep = said.passed < said.of
     except Interrupted as interruption:
         return interruption.exit_code
-    except OSError as error:
-        raise ConfigurationProblem(f"no room for the self-test: {error}; set TMPDIR to a writable folder") from error
-    said = report(checks)
+    except BrokenPipeError:  # nobody reads it any more
+        return exits.INTERRUPTED
+    if opened.keep:
+        click.echo(f"haltline: the journal and the logs of the self-test are kept in {opened.folder}", err=True)
     click.echo(msgspec.json.encode(said).decode() if as_json else last_line(said))
-    return exits.COMPLETED if said.passed == said.of else exits.BUG
+    return exits.BUG if opened.keep else exits.COMPLETED
 
 
 def _look(opened: Stage, names: tuple[str, ...], *, show: bool) -> list[Check]:

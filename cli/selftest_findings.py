@@ -106,7 +106,11 @@ def line(one: Check, width: int) -> str:
         for finding in one.findings
         if not finding.holds
     )
-    return f"FAIL  {one.name:{width}}  {broken or 'nothing was found'}"
+    return f"FAIL  {one.name:{width}}  {_on_one_line(broken) or 'nothing was found'}"
+
+
+def _on_one_line(text: str) -> str:
+    return text.replace("\n", "\\n")
 
 
 def last_line(said: Report) -> str:

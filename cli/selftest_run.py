@@ -9,6 +9,7 @@
 
 import os
 import select
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -22,7 +23,7 @@ import msgspec
 
 from haltline.cli.own_command import own_command
 from haltline.protocol import events, processes, trees
-from haltline.protocol.errors import Undecodable
+from haltline.protocol.errors import ConfigurationProblem, Undecodable
 from haltline.protocol.lines import Line, from_json
 
 E = TypeVar("E", bound=events.Event)
@@ -183,7 +184,7 @@ class Running:
         ready = poll.poll(max(0.0, (deadline - time.monotonic()) * 1000))
         if not ready:
             last = self._lines[-1].event if self._lines else None
-            raise Trouble(f"nothing came within {WITHIN_S:g} s; the last event was {last}; stderr: {self._words()!r}")
+            raise Trouble(f"it took more than {WITHIN_S:g} s; the last event was {last}; stderr: {self._words()!r}")
         for fd, _ in ready:
             piece = os.read(fd, 1 << 16)
             if not piece:
@@ -207,19 +208,21 @@ class Running:
 
 
 class Stage:
-    """A folder for everything that the self-test's runs write: `home` is their HALTLINE_HOME."""
+    """A folder for everything that the self-test's runs write; `home` in it is their HALTLINE_HOME."""
 
     def __init__(self, folder: str) -> None:
-        self.home = os.path.join(folder, "home")
-        self._folder = folder
+        self.folder = folder
+        self.keep = False
+        """True: somebody has to look at what the runs have written."""
+        self._home = os.path.join(folder, "home")
         self._workspaces = 0
         self._servers: set[int] = set()
-        os.mkdir(self.home)
+        os.mkdir(self._home)
 
     def workspace(self) -> str:
         """A new, empty one, with a project file of its own: none further up is looked for (rule 1)."""
         self._workspaces += 1
-        path = os.path.join(self._folder, f"work-{self._workspaces}")
+        path = os.path.join(self.folder, f"work-{self._workspaces}")
         os.mkdir(path)
         with open(os.path.join(path, ".haltline.toml"), "x", encoding="ascii"):
             return path
@@ -244,7 +247,7 @@ class Stage:
     @contextmanager
     def server(self) -> Generator[Server]:
         """The scripted gateway in a process of its own; no child of a run, so not counted as left behind."""
-        log = os.path.join(self._folder, "gateway.log")
+        log = os.path.join(self.folder, "gateway.log")
         process = self._start(own_command("gateway", "--log", log), None)
         self._servers.add(process.pid)
         try:
@@ -263,7 +266,7 @@ class Stage:
 
     def _start(self, command: list[str], fault: str | None) -> "subprocess.Popen[bytes]":
         environment = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
-        environment["HALTLINE_HOME"] = self.home
+        environment["HALTLINE_HOME"] = self._home
         if fault is not None:
             environment["HALTLINE_INJECT"] = fault
         return subprocess.Popen(
@@ -278,14 +281,20 @@ class Stage:
 
 @contextmanager
 def stage() -> Generator[Stage]:
-    """A stage in a temporary folder, which is removed, with whatever a broken run has left alive."""
+    """A stage in a temporary folder, which is removed unless `keep` was said. Whatever a broken run has left alive is
+    ended. This process has to be a subreaper. Raises ConfigurationProblem."""
     system = tempfile.gettempdir()
     parent = system if len(os.fsencode(system)) <= _SHORT_TEMP_BYTES else "/tmp"
-    with tempfile.TemporaryDirectory(prefix="haltline-", dir=parent) as folder:
-        try:
-            yield Stage(folder)
-        finally:
-            trees.sweep(os.getpid(), grace_s=0.0)
+    try:
+        opened = Stage(tempfile.mkdtemp(prefix="haltline-", dir=parent))
+    except OSError as error:
+        raise ConfigurationProblem(f"no room for the self-test: {error}; set TMPDIR to a writable folder") from error
+    try:
+        yield opened
+    finally:
+        trees.sweep(os.getpid(), grace_s=0.0)
+        if not opened.keep:
+            shutil.rmtree(opened.folder)
 
 
 def _end(process: "subprocess.Popen[bytes]", number: int) -> None:
