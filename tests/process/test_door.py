@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     stdout: str
     stderr: str
     door: str
+    after_death: list[str]
     clients: list[str]
     mailbox: list[str]
 
@@ -63,6 +65,7 @@ def test_a_tool_is_refused_where_a_second_terminal_is_served(
         stdout="[]\n",
         stderr=f"haltline ps: {A_TOOL_MAY_NOT}\n",
         door=f"refused: {A_TOOL_MAY_NOT}\n",
+        after_death=["refuse"],
         clients=NOT_VALID,
         mailbox=[],
     )
@@ -76,3 +79,22 @@ def test_a_tool_is_refused_where_a_second_terminal_is_served(
     gateway.go_on()
     ended = running.end()
     assert (ended.exit_code, ended.text) == (0, "done")
+
+
+def test_a_tool_is_refused_by_the_supervisor_of_another_run_too(
+    gateway: AskingGateway, home: Path, tmp_path: Path
+) -> None:
+    other = Running(["run", "-m", "demo/slow", "--json", "hi"])
+    other.until("message")
+    gateway.command = f"{shlex.join([*COMMAND, 'ps', '--json'])}; echo; echo code $?"
+    running = Running(
+        ["run", "-m", "any", "--base-url", gateway.base_url, "-y", "--json", "-C", str(tmp_path), "knock"],
+        extra={"HALTLINE_HOME": str(home)},
+    )
+    text = str(running.until("tool_result")["text"])
+    assert text.count(A_TOOL_MAY_NOT) == 2
+    assert "[]" in text.splitlines()
+    gateway.go_on()
+    running.end()
+    other.process.send_signal(signal.SIGINT)
+    other.end()
