@@ -10,12 +10,16 @@ wanted, `close`.
    write it, so that the last line of stdout is always a result.
 3. A reader of stdout that has gone is a lost client: the run is cancelled, no error is shown.
 4. Every wait for the supervisor has an end, with words: opening and closing are quick; a stop has STOPPED_WITHIN_S;
-   a run that says nothing is asked whether it is still there (silence.py).
+   a run that says nothing is asked whether it is still there (silence.py). While stdout takes nothing we do not
+   listen, and no silence counts.
+5. At the end everything is written, however slow the reader. The first signal then changes only that a reader who
+   takes nothing for STUCK_S is given up; the second leaves. Whoever leaves before all is written says so, and its
+   exit code is not 0.
 """
 
 import time
 from collections import deque
-from typing import Final
+from typing import Final, NoReturn
 
 import msgspec
 
@@ -54,12 +58,14 @@ STOPPED_WITHIN_S: Final = times.stop_s(times.GRACE_S) + times.LATE_S
 OPENED_WITHIN_S: Final = 10.0
 """To SessionOpened: a few milliseconds, and another supervisor may hold the journal for 2 s."""
 CLOSED_WITHIN_S: Final = times.closed_s()
+STUCK_S: Final = 1.0
+"""Rule 5. A reader that works takes something every few milliseconds."""
 LEAVE_S: Final = 0.1
 """For the last line of a client that leaves at the third press."""
 
 
 class Left(Exception):
-    """The third press: leave now, whatever is going on. `result` has been written."""
+    """Leave now, whatever is going on: the third press in a run, or rule 5. What was lost has been said."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__(f"left with {exit_code}")
@@ -86,7 +92,8 @@ class Client:
         self._silence = Silence(self._run_began)
         self._reader_told = False
         self._closing = False
-        self._presses_at_close = 0
+        self._pressed_at_close: int | None = None
+        """The exit code of the first signal after the last result."""
         self.ended = False
         """True: the session takes no further prompt (killed, closed, or its supervisor is gone)."""
 
@@ -119,31 +126,37 @@ class Client:
                     continue
 
     def close(self) -> None:
-        """Say that no prompt will come, wait until nothing is left of what this command started; bounded."""
+        """Say that no prompt will come, write everything, wait until nothing is left of what this command started.
+        Only the reader of stdout may take long. Raises Left (rule 5)."""
         self._closing = True
-        try:
-            self._close_session()
-        except SupervisorLost:
-            self.ended = True
-        self._loop.until_written()
+        if self._seen.session_id is not None and not self.ended:
+            self._loop.send(CloseSession(session_id=self._seen.session_id))
+            self._flush()
+            self._await_closed()
+        self._flush()
         self._loop.hang_up()
         if not self._loop.until_guard_gone():
             self.say("haltline: the supervisor is still there; the guard ends it, and all that it started, now")
             self._loop.write_for(LEAVE_S)
 
-    def _close_session(self) -> None:
-        if self._seen.session_id is None or self.ended:
-            return
-        self._loop.send(CloseSession(session_id=self._seen.session_id))
+    def _flush(self) -> None:
+        if not self._loop.until_written(lambda: None if self._pressed_at_close is None else STUCK_S):
+            assert self._pressed_at_close is not None, "without a signal a reader may take for ever"
+            self._part(self._pressed_at_close)
+
+    def _await_closed(self) -> None:
         deadline = time.monotonic() + CLOSED_WITHIN_S
-        while time.monotonic() < deadline:
-            match self._next(deadline):
-                case SessionClosed():
-                    return
-                case Shown(line=line) if not isinstance(line.event, Worker):  # rule 2: `result` stays the last line
-                    self._show(line)
-                case _:
-                    continue
+        try:
+            while time.monotonic() < deadline:
+                match self._next(deadline):
+                    case SessionClosed():
+                        return
+                    case Shown(line=line) if not isinstance(line.event, Worker):  # rule 2: `result` stays the last line
+                        self._show(line)
+                    case _:
+                        continue
+        except SupervisorLost:
+            self.ended = True
 
     def hang_up(self) -> None:
         """Let go of the supervisor, however far we came."""
@@ -192,8 +205,6 @@ class Client:
                     f"the supervisor said nothing for {STOPPED_WITHIN_S:g} s after the stop was asked for"
                 )
             return
-        if self._outlet.full:
-            self._silence.heard(now)
         match self._silence.at(now):
             case "ask":
                 self._loop.send(ListRequest())
@@ -297,10 +308,13 @@ class Client:
 
     def _wait(self, deadline: float | None, *, typing: bool) -> list[ToClient]:
         status = None if self._questions else self._view.status(time.monotonic())
+        deaf = self._outlet.full
         messages = self._loop.step(deadline, typing=typing, status=status)
         self._tell_of_lost_reader()
-        if messages:
+        if messages or deaf:
             self._silence.heard(time.monotonic())
+        if deaf and self._mute_at is not None:
+            self._mute_at = time.monotonic() + STOPPED_WITHIN_S
         return messages
 
     def _hear_signal(self, number: int) -> None:
@@ -312,11 +326,12 @@ class Client:
             self._press(self._presses, number)
 
     def _press_at_close(self, number: int) -> None:
-        """The result is out and the end is near: the first press changes nothing, the second leaves."""
-        self._presses_at_close += 1
-        if self._presses_at_close > 1:
-            self.hang_up()
-            raise Left(code_of(number))
+        """Rule 5."""
+        if self._pressed_at_close is not None:
+            self._part(self._pressed_at_close)
+        self._pressed_at_close = code_of(number)
+        if self._outlet.waiting:
+            self.say("still writing; once more leaves")
 
     def _press(self, presses: Presses, number: int) -> None:
         """Rule 1."""
@@ -336,6 +351,13 @@ class Client:
             "cancelled", "left before the stop was complete; the guard finishes it", terminated=exit_code == 143
         )
         self._loop.write_for(LEAVE_S)
+        self._part(exit_code)
+
+    def _part(self, exit_code: int) -> NoReturn:
+        """Leave without what is unwritten."""
+        if self._outlet.forget():
+            self.say("haltline: left before all output was written")
+            self._loop.write_for(LEAVE_S)
         self.hang_up()
         raise Left(exit_code)
 

@@ -91,15 +91,19 @@ class Loop:
         for number in numbers(self._owned.signals_fd):
             self._on_signal(number)
 
-    def until_written(self) -> None:
-        """Write everything that is queued, however slow the readers are. A signal ends it."""
+    def until_written(self, patience: Callable[[], float | None]) -> bool:
+        """Write everything that is queued, however slow the readers are. `patience()`: how long they may take nothing,
+        in seconds; None: for ever. False: that was too long."""
         self._outlet.set_status(None)
-        signals_fd = self._owned.signals_fd
         while self._outlet.waiting:
-            ready = wait(None, reading=(signals_fd,), writing=self._outlet.waiting, timeout_s=None)
+            limit_s = patience()
+            reading = (self._owned.signals_fd,)
+            ready = wait(None, reading=reading, writing=self._outlet.waiting, timeout_s=limit_s)
             self._outlet.write(ready)
-            if signals_fd in ready and numbers(signals_fd):
-                return
+            self._hear_signals()
+            if not ready and limit_s is not None:
+                return False
+        return True
 
     def write_for(self, seconds: float) -> None:
         """Write what is queued, `seconds` at most, and hear nothing meanwhile."""

@@ -109,6 +109,15 @@ class Outlet:
             queue.append((to, bytearray(data)))
         self._unwritten += len(data)
 
+    def forget(self) -> bool:
+        """Give up what is unwritten. True: something was lost by that."""
+        lost = self._unwritten > 0
+        for queue in self._queues.values():
+            queue.clear()
+        self._unwritten = 0
+        self._out_open = self._out_open or lost
+        return lost
+
     def write(self, ready: Iterable[int]) -> None:
         """Write what the ready descriptors take."""
         for fd in ready:

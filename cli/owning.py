@@ -9,6 +9,7 @@ from haltline.cli import setting_up
 from haltline.cli.client import Client, Left
 from haltline.cli.options import Output
 from haltline.cli.owned import Owned
+from haltline.protocol import exits
 from haltline.protocol.errors import BrokenInvariant
 
 
@@ -21,11 +22,12 @@ def own_chain() -> Owned:
 
 
 def with_client(owned: Owned, output: Output, body: Callable[[Client], int]) -> int:
-    """Run `body` and let go of the supervisor, whatever happens. Returns the exit code."""
+    """Run `body` and let go of the supervisor, whatever happens. Returns the exit code: 0 only if all was written."""
     client = Client(owned, view=setting_up.view(output, os.environ), outlet=setting_up.outlet())
     try:
-        return body(client)
+        code = body(client)
     except Left as left:
         return left.exit_code
     finally:
         client.hang_up()
+    return exits.INTERRUPTED if code == exits.COMPLETED and client.output_lost else code

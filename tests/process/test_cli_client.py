@@ -2,18 +2,20 @@
 
 import json
 import os
+import select
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
-from support.client_stage import OK, SESSION, Acting, Stage, staged
+from support.client_stage import OK, SESSION, WITHIN_S, Acting, Stage, staged
 
 from haltline.cli.client import Client, Left
 from haltline.cli.interrupts import Interrupted
 from haltline.cli.json_views import ResultView, StreamView
 from haltline.cli.loop import SupervisorLost
+from haltline.cli.outlet import FULL_BYTES
 from haltline.cli.pieces import View
 from haltline.cli.run import one_run
 from haltline.cli.session_settings import Decided
@@ -369,3 +371,66 @@ def test_the_prompt_does_not_wait_for_a_session_that_is_over(stage: Stage, ends:
     ends(stage)
     assert reading.result() is None
     assert client.ended
+
+
+BIG = delta("x" * 300_000)
+"""More than a pipe holds, so that the client has something left to write when the session has ended."""
+
+
+def flushing(stage: Stage) -> Acting:
+    """The run has ended, and its output stands in a pipe that nobody reads."""
+    acting = running(stage, stage.client(plain()))
+    stage.show(BIG, OK)
+    stage.hear(CloseSession)
+    return acting
+
+
+def test_one_press_while_the_last_output_is_written_loses_none_of_it(stage: Stage) -> None:
+    """It ended with exit code 0 in the middle of a line."""
+    acting = flushing(stage)
+    stage.press(signal.SIGINT)
+    stage.until_err("still writing; once more leaves\n")
+    stage.until_out("x\n")
+    session_closes(stage)
+    stage.everything_ends()
+    assert (acting.result(), stage.out) == (0, b"x" * 300_000 + b"\n")
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_second_press_while_the_last_output_is_written_leaves_and_says_so(
+    stage: Stage, number: int, exit_code: int
+) -> None:
+    acting = flushing(stage)
+    stage.press(number)
+    stage.until_err("still writing")
+    stage.press(number)
+    with pytest.raises(Left) as left:
+        acting.result()
+    assert left.value.exit_code == exit_code
+    assert stage.err == b"still writing; once more leaves\nhaltline: left before all output was written\n"
+
+
+def test_after_a_press_a_reader_that_takes_nothing_is_given_up(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("haltline.cli.client.STUCK_S", 0.05)
+    acting = flushing(stage)
+    stage.press(signal.SIGTERM)
+    with pytest.raises(Left) as left:
+        acting.result()
+    assert left.value.exit_code == 143
+    assert stage.err.endswith(b"haltline: left before all output was written\n")
+
+
+def test_a_stop_is_not_called_mute_while_nobody_reads_what_the_supervisor_said(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("haltline.cli.client.STOPPED_WITHIN_S", 0.1)
+    acting = running(stage, stage.client(plain()))
+    stage.show(delta("x" * (FULL_BYTES + 200_000)))
+    assert select.select((stage.out_r,), (), (), WITHIN_S)[0]
+    stage.press(signal.SIGINT)
+    stage.hear(CancelRequest)
+    stage.show(CANCELLED)
+    acting.join(0.3)  # longer than the supervisor may be silent
+    stage.until_out("x\n")
+    closed(stage)
+    assert acting.result() == 130
