@@ -49,3 +49,9 @@ def test_the_largest_counts_fit_into_a_message() -> None:
     assert usage == Usage(input=MAX_COUNT, output=MAX_COUNT)
     said = CancelAcknowledged(session_id=SessionId("5e551011"), generation=1, level=1, usage=usage)
     assert codec.from_worker.decode(codec.from_worker.encode(said)) == said
+
+
+def test_a_report_without_any_count_is_none() -> None:
+    """Then the supervisor estimates."""
+    assert reported('{"prompt_tokens": "seven", "completion_tokens": -1}') is None
+    assert reported('{"prompt_tokens": 0}') == Usage()

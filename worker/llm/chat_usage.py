@@ -51,20 +51,19 @@ class UsageMeter:
         except msgspec.DecodeError:
             return
         details = reported.prompt_tokens_details or _PromptDetails()
-        self._seen = True
-        self._prompt = _larger(self._prompt, reported.prompt_tokens)
-        self._completion = _larger(self._completion, reported.completion_tokens)
-        self._total = _larger(self._total, reported.total_tokens)
-        self._read = _larger(
+        self._prompt = self._larger(self._prompt, reported.prompt_tokens)
+        self._completion = self._larger(self._completion, reported.completion_tokens)
+        self._total = self._larger(self._total, reported.total_tokens)
+        self._read = self._larger(
             self._read,
             details.cached_tokens,
             reported.prompt_cache_hit_tokens,
             reported.cache_read_input_tokens,
         )
-        self._written = _larger(self._written, details.cache_write_tokens, reported.cache_creation_input_tokens)
+        self._written = self._larger(self._written, details.cache_write_tokens, reported.cache_creation_input_tokens)
 
     def total(self) -> Usage | None:
-        """None: no report came."""
+        """None: no count came."""
         if not self._seen:
             return None
         return Usage(
@@ -74,15 +73,15 @@ class UsageMeter:
             output=max(self._completion, self._total - self._prompt if self._prompt else 0),
         )
 
+    def _larger(self, known: int, *reported: msgspec.Raw) -> int:
+        counts = [count for raw in reported if (count := _count(raw)) is not None]
+        self._seen = self._seen or bool(counts)
+        return max(known, *counts) if counts else known
 
-def _larger(known: int, *counts: msgspec.Raw) -> int:
-    return max(known, *(_whole(count) for count in counts))
 
-
-def _whole(count: msgspec.Raw) -> int:
-    """0 where it is no count."""
+def _count(raw: msgspec.Raw) -> int | None:
     try:
-        number = _number.decode(count)
+        number = _number.decode(raw)
     except msgspec.DecodeError:
-        return 0
-    return int(number) if 0 <= number <= MAX_COUNT and number == int(number) else 0
+        return None
+    return int(number) if 0 <= number <= MAX_COUNT and number == int(number) else None
