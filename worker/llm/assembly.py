@@ -35,17 +35,20 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Draft:
-    def __init__(self, piece: Piece) -> None:
-        self.index = piece.index
-        self.id = piece.id
-        self.name = piece.name
+    def __init__(self, index: int | None) -> None:
+        self.index = index
+        self.id = ""
+        self.name = ""
         self.arguments = ArgumentText()
-        self.arguments.add(piece.arguments)
 
-    def add(self, piece: Piece) -> None:
-        self.id = self.id or piece.id
-        self.name = self.name or piece.name
+    def add(self, piece: Piece) -> tuple[str, ...]:
+        """What is kept of it."""
+        id_ = "" if self.id else piece.id
+        name = "" if self.name else piece.name
+        self.id += id_
+        self.name += name
         self.arguments.add(piece.arguments)
+        return id_, name, piece.arguments
 
     def is_closed_to(self, piece: Piece) -> bool:
         """True: a piece with this name begins a call of its own."""
@@ -67,18 +70,15 @@ class Assembly:
     def __len__(self) -> int:
         return len(self._drafts)
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: Piece) -> tuple[str, ...]:
+        """The texts that are kept of it: servers repeat ids and names, which are held once."""
         draft = self._owner(piece)
         if draft is None or draft.is_closed_to(piece):
-            draft = _Draft(piece)
+            draft = self._at[piece.index] = _Draft(piece.index)
             self._drafts.append(draft)
-            self._at[draft.index] = draft
-            if draft.id:
-                self._with_id[draft.id] = draft
-        else:
-            if piece.id and not draft.id:
-                self._with_id[piece.id] = draft
-            draft.add(piece)
+        if piece.id and not draft.id:
+            self._with_id[piece.id] = draft
+        return draft.add(piece)
 
     def _owner(self, piece: Piece) -> _Draft | None:
         if piece.id and (draft := self._with_id.get(piece.id)) is not None:

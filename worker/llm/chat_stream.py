@@ -2,8 +2,10 @@
 
 What counts: a `finish_reason` or `[DONE]` is the positive end signal (D2). An `error` beside anything, a finish
 reason `error`, or an event named `error` is the provider's error and ends the reading. Usage may follow the finish.
+An answer that grows beyond extent.py is refused with the event that takes it there.
 """
 
+import io
 import json
 
 import msgspec
@@ -12,6 +14,7 @@ from haltline.protocol.conversation import Reasoning
 from haltline.protocol.kinds import Finish
 from haltline.worker.llm.assembly import Assembly, Piece
 from haltline.worker.llm.chat_usage import UsageMeter
+from haltline.worker.llm.extent import Extent
 from haltline.worker.llm.happenings import (
     AnyHappening,
     ErrorReport,
@@ -126,9 +129,10 @@ class ChatReader:
         self._began = False
         self._calls = Assembly()
         self._usage = UsageMeter()
-        self._reasoning: list[str] = []
+        self._extent = Extent()
+        self._reasoning = io.StringIO()
         self._reasoning_field: str | None = None
-        self._refusal: list[str] = []
+        self._refusal = io.StringIO()
 
     def take(self, event: Event) -> list[AnyHappening]:
         if event.name in PING_EVENTS:
@@ -144,7 +148,7 @@ class ChatReader:
             return [] if event.unterminated else [Malformed(str(problem), event.data, in_stream=True)]
         if chunk.reports_error():
             return [ErrorReport(event.data, in_stream=True)]
-        return self._take_chunk(chunk)
+        return self._take_chunk(chunk, in_stream=True)
 
     def whole(self, body: bytes) -> list[AnyHappening]:
         text = body.decode("utf-8", "replace")
@@ -156,10 +160,10 @@ class ChatReader:
             return [ErrorReport(text, in_stream=False)]
         if not any(choice.message for choice in chunk.choices or ()):
             return [Malformed("a JSON body that is neither an answer nor an error", text, in_stream=False)]
-        return [*self._take_chunk(chunk), self._done()]
+        return [*self._take_chunk(chunk, in_stream=False), self._done()]
 
     def summary(self) -> Summary:
-        text, refusal = "".join(self._reasoning), "".join(self._refusal)
+        text, refusal = self._reasoning.getvalue(), self._refusal.getvalue()
         finish: Finish | None = "content_filter" if refusal and self._finish == "stop" else self._finish
         return Summary(
             finish=finish,
@@ -170,7 +174,7 @@ class ChatReader:
             refusal=refusal,
         )
 
-    def _take_chunk(self, chunk: _Chunk) -> list[AnyHappening]:
+    def _take_chunk(self, chunk: _Chunk, *, in_stream: bool) -> list[AnyHappening]:
         happenings: list[AnyHappening] = []
         if _is_there(chunk.usage):
             self._usage.report(chunk.usage)
@@ -183,17 +187,22 @@ class ChatReader:
                 self._finish_raw = choice.finish_reason
                 self._finish = FINISH.get(choice.finish_reason.lower().partition(":")[0].strip(), "stop")
                 happenings.append(Finished(last=False))
+        if (excess := self._extent.excess) is not None:
+            return [Malformed(excess, "", in_stream=in_stream)]
         return happenings
 
     def _take_delta(self, delta: _Delta) -> list[AnyHappening]:
         happenings: list[AnyHappening] = []
         if reasoning := self._reasoning_of(delta):
-            self._reasoning.append(reasoning)
+            self._extent.add(reasoning)
+            self._reasoning.write(reasoning)
             happenings.append(ReasoningText(reasoning))
         if text := _text_of(delta):
+            self._extent.add(text)
             happenings.append(Text(text))
         if delta.refusal:
-            self._refusal.append(delta.refusal)
+            self._extent.add(delta.refusal)
+            self._refusal.write(delta.refusal)
             happenings.append(Step())
         for call in delta.tool_calls or ():
             self._add_call(call)
@@ -218,14 +227,16 @@ class ChatReader:
 
     def _add_call(self, call: _ToolCall) -> None:
         function = call.function or _Function()
-        self._calls.add(
-            Piece(
-                index=int(call.index) if isinstance(call.index, int | float) else None,
-                id="" if call.id is None else str(call.id),
-                name=function.name or "",
-                arguments=_arguments_of(function.arguments),
-            )
+        piece = Piece(
+            index=int(call.index) if isinstance(call.index, int | float) else None,
+            id="" if call.id is None else str(call.id),
+            name=function.name or "",
+            arguments=_arguments_of(function.arguments),
         )
+        if self._extent.excess is None:
+            for kept in self._calls.add(piece):
+                self._extent.add(kept)
+            self._extent.calls(len(self._calls))
 
     def _done(self) -> Finished:
         if self._finish is None:
