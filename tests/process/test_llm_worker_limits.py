@@ -94,14 +94,14 @@ def test_each_limit_ends_the_attempt_under_its_own_name_and_closes_the_connectio
 
 
 def test_comments_feed_the_wire_limit_and_reasoning_and_arguments_feed_both(home: Path) -> None:
-    """R29, R30: 2 x 0.6 s of life at limits of 0.3 s."""
+    """R29, R30: twice 1.2 s of life at limits of 1 s, with room for a busy machine between two beats."""
 
     async def script(connection: Connection) -> None:
         await connection.request()
         connection.stream_head()
         piece = {"tool_calls": [{"index": 0, "function": {"name": "x", "arguments": " "}}]}
         for delta in ({"reasoning_content": "a", "content": None}, piece):
-            for _ in range(12):
+            for _ in range(24):
                 connection.chunk(event({"choices": [{"delta": delta}]}))
                 connection.chunk(b": ping\n\n")
                 await asyncio.sleep(BETWEEN_S)
@@ -111,7 +111,7 @@ def test_comments_feed_the_wire_limit_and_reasoning_and_arguments_feed_both(home
 
     async def run() -> None:
         async with server(script) as upstream, worker(home) as supervisor:
-            await supervisor.send(attempt(upstream.base_url, limits=limits(silence_s=NEAR_S, progress_s=NEAR_S)))
+            await supervisor.send(attempt(upstream.base_url, limits=limits(silence_s=1.0, progress_s=1.0)))
             assert (await supervisor.next(AttemptEnded)).finish == "stop"
 
     asyncio.run(run())
@@ -148,17 +148,19 @@ def test_a_worker_that_was_stopped_past_its_limits_reads_what_came_meanwhile(hom
         connection.text("b")
         connection.finish()
         connection.done()
+        written.set()
         await connection.gone()
 
-    stopped = asyncio.Event()
+    stopped, written = asyncio.Event(), asyncio.Event()
 
     async def run() -> None:
-        async with server(script) as upstream, worker(home) as supervisor:
-            await supervisor.send(attempt(upstream.base_url, limits=limits(silence_s=NEAR_S)))
+        async with server(script) as upstream, worker(home, skip_s=FAR_S) as supervisor:
+            await supervisor.send(attempt(upstream.base_url, limits=limits(silence_s=FAR_S / 2, whole_s=10 * FAR_S)))
             await supervisor.next(Delta)
             supervisor.process.send_signal(signal.SIGSTOP)
             stopped.set()
-            await asyncio.sleep(2.0)  # the time that the worker must miss
+            await written.wait()
+            supervisor.process.send_signal(signal.SIGUSR1)
             supervisor.process.send_signal(signal.SIGCONT)
             await supervisor.next(AttemptEnded)
             assert [delta.text for delta in supervisor.of(Delta)] == ["a", "b"]

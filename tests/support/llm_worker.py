@@ -38,6 +38,14 @@ PROGRAM = (
     "main(msgspec.msgpack.decode(sys.stdin.buffer.read(), type=WorkerBoot))"
 )
 
+SKIPPING_CLOCK = (
+    "import signal, time; "
+    "real, skipped = time.monotonic, []; "
+    "time.monotonic = lambda: real() + sum(skipped); "
+    "signal.signal(signal.SIGUSR1, lambda *_: skipped.append({skip_s})); "
+)
+"""The worker's clock jumps at SIGUSR1, as it does for a process that did not run."""
+
 T = TypeVar("T", bound=FromWorker)
 
 
@@ -251,9 +259,14 @@ class Supervisor:
 
 @contextlib.asynccontextmanager
 async def worker(
-    folder: Path, *, key: str | None = KEY, window_ms: float = 0.0, supervisor_fd: int | None = None
+    folder: Path,
+    *,
+    key: str | None = KEY,
+    window_ms: float = 0.0,
+    supervisor_fd: int | None = None,
+    skip_s: float = 0.0,
 ) -> AsyncGenerator[Supervisor]:
-    """A worker that is ready for work, ended with the block."""
+    """A worker that is ready for work, ended with the block. `skip_s`: by this its clock jumps at each SIGUSR1."""
     supervisor = Supervisor(folder)
     environment = {"PATH": os.environ["PATH"]} | {
         name: value for name, value in os.environ.items() if name.startswith("HALTLINE_")
@@ -264,7 +277,7 @@ async def worker(
         sys.executable,
         "-I",
         "-c",
-        PROGRAM,
+        (SKIPPING_CLOCK.format(skip_s=skip_s) if skip_s else "") + PROGRAM,
         stdin=asyncio.subprocess.PIPE,
         env=environment,
         pass_fds=() if supervisor_fd is None else (supervisor_fd,),
