@@ -5,7 +5,6 @@ Functions that need Linux return False elsewhere; `doctor` says which guarantees
 
 from __future__ import annotations
 
-import os
 import resource
 import signal
 import sys
@@ -87,13 +86,3 @@ def _prctl(option: int, argument: int | bytes) -> bool:
         buffer = ctypes.create_string_buffer(argument)
         return bool(prctl(option, ctypes.addressof(buffer), 0, 0, 0) == 0)
     return bool(prctl(option, argument, 0, 0, 0) == 0)
-
-
-def pidfd_works() -> bool:
-    """Whether the kernel hands out process descriptors."""
-    try:
-        descriptor = os.pidfd_open(os.getpid())
-    except (AttributeError, OSError):
-        return False
-    os.close(descriptor)
-    return True
