@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import socket
 from pathlib import Path
@@ -293,25 +294,31 @@ def test_a_whole_json_answer_in_place_of_a_stream_is_an_answer(home: Path) -> No
     asyncio.run(run())
 
 
-def test_a_body_that_is_encoded_all_the_same_is_decoded(home: Path) -> None:
-    import gzip
-
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "Gzip, gzip"])
+@pytest.mark.parametrize("status", [200, 429])
+def test_a_compressed_body_is_refused_unread_and_its_status_kept(home: Path, status: int, encoding: str) -> None:
+    """G6: 600 MB came out of 3 KB. The body would be read if anybody unpacked it."""
     data = gzip.compress(event({"choices": [{"delta": {"content": "zipped"}, "finish_reason": "stop"}]}))
 
     async def script(connection: Connection) -> None:
         await connection.request()
-        connection.stream_head("content-encoding: gzip")
-        connection.chunk(data)
-        connection.send(b"0\r\n\r\n")
+        connection.send(f"HTTP/1.1 {status} X\r\ncontent-encoding: {encoding}\r\ncontent-length: 9999\r\n\r\n".encode())
+        connection.send(data)
         await connection.gone()
 
-    async def run() -> None:
-        async with server(script) as upstream, worker(home) as supervisor:
-            await supervisor.send(attempt(upstream.base_url))
-            await supervisor.next(AttemptEnded)
-            assert [delta.text for delta in supervisor.of(Delta)] == ["zipped"]
+    failed, text = asyncio.run(failure(home, script))
+    assert failed == msgspec.structs.replace(
+        FAILED,
+        phase="headers",
+        status=status,
+        malformed=f"the body is compressed ({encoding.lower()}) though none such was asked for",
+    )
+    assert text == ""
 
-    asyncio.run(run())
+
+def test_a_body_whose_encoding_is_identity_is_read(home: Path) -> None:
+    failed, _ = asyncio.run(failure(home, answer("500 X", "text/plain", "words", "content-encoding: identity")))
+    assert (failed.body, failed.malformed) == ("words", None)
 
 
 def test_the_key_is_in_no_report(home: Path) -> None:

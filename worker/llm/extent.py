@@ -1,8 +1,8 @@
 """How large one answer may be, whatever it is made of."""
 
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
-"""Text, reasoning, refusal and calls of one answer, in UTF-8: as much as one event (D5, L5). Each process that it passes
-through holds it, some more than once, and none may grow beyond 200 MiB (G6). Real answers are below 1 MiB."""
+"""Text, reasoning, refusal and calls of one answer, in UTF-8: as much as one event (D5, L5). Each process that it
+passes through holds it, some more than once, and none may grow beyond 200 MiB (G6). Real answers are below 1 MiB."""
 
 MAX_CALLS = 512
 """In one answer. Real ones have a few; each becomes an event, a task and a message of the next request."""

@@ -14,6 +14,7 @@ cancel calls. Rules:
    something unreadable before the end spoils it.
 6. A timer that fires late found a loop that did not run (suspended, stopped): bytes may be waiting. It looks again
    LATE_LOOK_S later, when they have been read (L5).
+7. A compressed body is never unpacked: a few bytes can be gigabytes (G6), and the request asked for none such.
 """
 
 import asyncio
@@ -61,6 +62,9 @@ LATE_S = 1.0
 
 LATE_LOOK_S = 1.0
 """Time to read what waits in the socket before the limit is judged again."""
+
+LONGEST_ENCODING = 40
+"""Characters shown of a `content-encoding`."""
 
 TRANSPORT_ERRORS = (
     httpx.HTTPError,
@@ -186,7 +190,11 @@ class Attempt:
             stream=True,
         )
         self._response = response
-        chunks = response.aiter_bytes() if "content-encoding" in response.headers else response.aiter_raw()
+        if encoding := _encoding(response.headers):  # rule 7
+            words = f"the body is compressed ({encoding}) though none such was asked for"
+            self._problem = Malformed(words, "", in_stream=False)
+            return
+        chunks = response.aiter_raw()
         if response.is_success:
             self._say_phase("first_event")
             await self._receive_answer(chunks, response.headers.get("content-type", ""))
@@ -367,3 +375,10 @@ class Attempt:
             calls=tuple(msgspec.structs.replace(call, complete=False) for call in summary.calls),
             usage=summary.usage,
         )
+
+
+def _encoding(headers: httpx.Headers) -> str:
+    """Of the body, as text that may be shown; "" for none."""
+    names = [name.strip().lower() for name in headers.get("content-encoding", "").split(",")]
+    text = ", ".join(name for name in names if name not in ("", "identity"))
+    return "".join(filter(str.isprintable, text))[:LONGEST_ENCODING]
