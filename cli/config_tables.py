@@ -1,6 +1,6 @@
 """What a configuration file may hold: its tables and keys, as written. An absent key is None."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -10,7 +10,10 @@ from haltline.protocol.kinds import Api, ApprovalMode
 _Seconds = Annotated[float, Meta(gt=0)]
 _Milliseconds = Annotated[float, Meta(gt=0, le=86_400_000)]
 """A day at most: longer is a slip of the unit."""
-_Count = Annotated[int, Meta(ge=0)]
+MOST: Final = 10**12
+"""Of anything that is counted: more is a slip, and no message could carry it all."""
+_Count = Annotated[int, Meta(ge=0, le=MOST)]
+_Positive = Annotated[int, Meta(ge=1, le=MOST)]
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,10 +47,10 @@ class BackoffTable(Table, frozen=True):
     cap_ms: _Milliseconds | None = None
     jitter: Literal["equal", "added"] | None = None
     jitter_share: Annotated[float, Meta(ge=0, le=1)] | None = None
-    attempts: Annotated[int, Meta(ge=1)] | None = None
+    attempts: _Positive | None = None
     """Of one turn, the first included; 1: no retry."""
     longest_wait_ms: _Milliseconds | None = None
-    local_attempts: Annotated[int, Meta(ge=1)] | None = None
+    local_attempts: _Positive | None = None
     run_retries: _Count | None = None
 
 
@@ -67,7 +70,7 @@ class ConfigFile(Table, frozen=True):
     key_variable: Annotated[str, Meta(min_length=1)] | None = None
     retry: Literal["interactive", "patient"] | None = None
     approval_mode: ApprovalMode | None = None
-    max_output_tokens: Annotated[int, Meta(ge=1)] | None = None
+    max_output_tokens: _Positive | None = None
     stalled_after_s: _Seconds | None = None
     delta_window_ms: Annotated[float, Meta(ge=0, le=1000)] | None = None
     """0: every delta at once."""

@@ -16,6 +16,7 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from haltline.protocol.errors import ConfigurationProblem, UsageProblem
+from haltline.protocol.utf8 import is_utf8
 
 OPENAI_URL: Final = "https://api.openai.com/v1"
 OPENAI_KEY: Final = "OPENAI_API_KEY"
@@ -51,6 +52,7 @@ def choose(
             "no model: give -m [PROVIDER/]NAME, set HALTLINE_MODEL, or put `model` into a configuration file; "
             "-m demo needs no key and no network"
         )
+    _check_text(model)
     provider, slash, rest = model.value.partition("/")
     if provider == "demo":
         return _embedded(rest if slash else None, base_url, inject)
@@ -85,12 +87,21 @@ def _embedded(scenario: str | None, base_url: Said | None, inject: Said | None) 
         raise UsageProblem("-m demo/: no scenario after the slash; -m demo alone is `ok`")
     if inject is not None and inject.of_user_line and scenario not in (None, inject.value):
         raise UsageProblem(f"-m demo/{scenario} and --inject {inject.value} name two scenarios: give one")
+    if inject is not None:
+        _check_text(inject)
     name = scenario or (inject.value if inject is not None else DEFAULT_SCENARIO)
     return ModelChoice(model=name, base_url=EMBEDDED_URL, embedded_gateway=True)
 
 
+def _check_text(said: Said) -> None:
+    if not is_utf8(said.value):
+        problem = UsageProblem if said.of_user_line else ConfigurationProblem
+        raise problem(f"{said.by}: {said.value!a} is not valid UTF-8")
+
+
 def checked_url(said: Said) -> str:
     """The URL without a slash at its end. Raises UsageProblem for an option, else ConfigurationProblem."""
+    _check_text(said)
     problem = UsageProblem if said.of_user_line else ConfigurationProblem
     parts = _parts(said.value)
     if parts is None or any(character.isspace() for character in said.value):

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from haltline.cli import durations
+from haltline.cli.config_tables import MOST
 from haltline.protocol.errors import UsageProblem
 from haltline.protocol.kinds import Api, ApprovalMode
 from haltline.protocol.tools import TOOLS
@@ -94,7 +95,7 @@ def _tool_names(_ctx: click.Context, _param: click.Parameter, texts: tuple[str, 
     return names
 
 
-_NOT_NEGATIVE: Final = click.IntRange(min=0)
+_COUNT: Final = click.IntRange(min=0, max=MOST)
 
 
 def session_params() -> list[click.Parameter]:
@@ -113,8 +114,8 @@ def session_params() -> list[click.Parameter]:
         click.Option(
             ["--allowed-tools"], callback=_tool_names, multiple=True, metavar="NAME,...", help="Tools that never ask."
         ),
-        click.Option(["--max-turns"], type=_NOT_NEGATIVE, help="Model responses in one run; 0: no limit."),
-        click.Option(["--max-tokens-total"], type=_NOT_NEGATIVE, help="Tokens in one run; 0: no limit."),
+        click.Option(["--max-turns"], type=_COUNT, help="Model responses in one run; 0: no limit."),
+        click.Option(["--max-tokens-total"], type=_COUNT, help="Tokens in one run; 0: no limit."),
         click.Option(
             ["--timeout"],
             callback=_duration_or_none,

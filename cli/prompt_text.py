@@ -15,6 +15,7 @@ import msgspec
 from haltline.cli.interrupts import Interrupted
 from haltline.cli.owned import numbers
 from haltline.protocol.errors import UsageProblem
+from haltline.protocol.utf8 import repaired
 
 LONGEST_BYTES: Final = 10_000_000
 """No model reads that much; a mistake such as `< /dev/zero` must end."""
@@ -31,10 +32,11 @@ class Given(msgspec.Struct, frozen=True):
 def compose(given: Given) -> str:
     """The whole prompt. Raises UsageProblem where there is none."""
     piped = given.piped.strip("\n")
-    if given.argument in (None, "-"):
+    if given.argument is None or given.argument == "-":
         prompt = piped
     else:
-        prompt = f"{given.argument}\n\n{piped}" if piped.strip() else str(given.argument)
+        argument = repaired(given.argument)
+        prompt = f"{argument}\n\n{piped}" if piped.strip() else argument
     if not prompt.strip():
         raise UsageProblem("the prompt is empty: give it as an argument, or pipe it in with `run -`")
     return prompt

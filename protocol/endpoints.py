@@ -5,6 +5,7 @@ Imported by the launcher before anything else, so it imports next to nothing."""
 from __future__ import annotations
 
 from haltline.protocol.errors import ConfigurationProblem
+from haltline.protocol.utf8 import is_utf8
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,9 +18,16 @@ _NAMES_BYTES = len("/12345678/broadcast")
 
 
 class Places:
-    """Folders of a user. `home` (HALTLINE_HOME) puts all three under one folder."""
+    """Folders of a user. HALTLINE_HOME puts all three under one folder. Raises ConfigurationProblem for a path that
+    is not UTF-8, which no message and no socket address could carry."""
 
     def __init__(self, env: Mapping[str, str], uid: int) -> None:
+        self._choose(env, uid)
+        for folder in (self.state, self.runtime):
+            if not is_utf8(folder):
+                raise ConfigurationProblem(f"{folder!a} is not valid UTF-8: set HALTLINE_HOME to another folder")
+
+    def _choose(self, env: Mapping[str, str], uid: int) -> None:
         home = env.get("HALTLINE_HOME")
         user_home = env.get("HOME") or "/"
         if home:
@@ -31,7 +39,8 @@ class Places:
         self.config = f"{env.get('XDG_CONFIG_HOME') or user_home + '/.config'}/haltline/config.toml"
         runtime = env.get("XDG_RUNTIME_DIR")
         self.runtime = f"{runtime}/haltline" if runtime else f"{env.get('TMPDIR') or '/tmp'}/haltline-{uid}"
-        if len(self.runtime.encode()) + _NAMES_BYTES > SOCKET_PATH_BYTES:  # R81: a TMPDIR of 120 characters
+        runtime_bytes = len(self.runtime.encode("utf-8", "surrogateescape"))
+        if runtime_bytes + _NAMES_BYTES > SOCKET_PATH_BYTES:  # R81: a TMPDIR of 120 characters
             self.runtime = f"/tmp/haltline-{uid}"
 
     @property

@@ -47,6 +47,7 @@ def test_no_length_of_time(text: str) -> None:
         (Given("-", "\nfrom stdin\n\n"), "from stdin"),
         (Given(None, "from stdin"), "from stdin"),
         (Given("task", " \n"), "task"),
+        (Given("gr\udcfcn", "x"), "gr\ufffdn\n\nx"),
     ],
 )
 def test_a_prompt_comes_from_the_argument_and_standard_input(given: Given, prompt: str) -> None:

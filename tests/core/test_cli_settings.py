@@ -285,6 +285,9 @@ def test_a_workspace_cannot_loosen_what_its_user_is_asked(tmp_path: Path, text: 
         (b"[limits]\nturn = 1", "c: limits.turn: unknown key, expected one of turns, seconds, tokens"),
         (b"[limits]\nturns = '1'", "c: limits.turns: expected int, got '1'"),
         (b"[limits]\nturns = -1", "c: limits.turns: expected int >= 0, got -1"),
+        (b"[limits]\ntokens = 99999999999999999999999", "c: limits.tokens: expected int <= 1000000000000, got 9999"),
+        (b"[backoff]\nattempts = 1000000000001", "c: backoff.attempts: expected int <= 1000000000000, got 1000"),
+        (b"max_output_tokens = 1000000000001", "c: max_output_tokens: expected int <= 1000000000000, got 1000"),
         (b"[limits]\nseconds = inf", "c: limits.seconds: expected a finite number, got inf"),
         (b"[session_limits]\nturn = 1", "c: session_limits.turn: unknown key, expected one of turns, seconds, tokens"),
         (b"[timeouts]\nidle = 0", "c: timeouts.idle: expected float > 0.0, got 0"),
@@ -357,7 +360,7 @@ def test_every_option_arrives_with_its_unit() -> None:
         (("--idle-timeout", "0"), "0 would end it before it began"),
         (("--tool-timeout", "-3"), "'-3' is not a length of time"),
         (("--allowed-tools", "rm"), "'rm' is no tool; there are shell, read_file, write_file"),
-        (("--max-turns", "-1"), "-1 is not in the range x>=0."),
+        (("--max-turns", "-1"), "-1 is not in the range 0<=x<=1000000000000."),
         (("--api", "soap"), "'soap' is not one of"),
     ],
 )

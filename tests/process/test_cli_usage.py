@@ -54,6 +54,38 @@ def test_help_is_there_for_every_command(command: tuple[str, ...]) -> None:
     assert ended.stdout.startswith("Usage: haltline")
 
 
+def test_without_arguments_the_help_is_shown_as_it_is_written() -> None:
+    ended = haltline()
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, haltline("--help").stdout, "")
+    assert "\n    haltline ps\n" in ended.stdout
+
+
+def printed_to(fd: int, *arguments: str) -> tuple[int, str]:
+    ended = subprocess.run(
+        [*COMMAND, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=fd,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    return ended.returncode, ended.stderr
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("ps", "--json"), ("run", "--help"), ("ps", "-h")])
+def test_a_stdout_that_takes_nothing_is_no_bug(arguments: tuple[str, ...]) -> None:
+    with open("/dev/full", "wb") as full:
+        assert printed_to(full.fileno(), *arguments) == (
+            78,
+            "haltline: stdout cannot be written: No space left on device\n",
+        )
+    read_fd, write_fd = os.pipe()
+    os.close(read_fd)
+    assert printed_to(write_fd, *arguments) == (130, "")
+    os.close(write_fd)
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -61,6 +93,11 @@ def test_help_is_there_for_every_command(command: tuple[str, ...]) -> None:
         (("run", "--bad", "x"), "'--bad'"),
         (("run", "-m", "demo", "--timeout", "soon", "x"), "'--timeout'"),
         (("run", "-m", "demo", "--allowed-tools", "rm", "x"), "'--allowed-tools'"),
+        (("run", "-m", "demo", "--max-turns", "9" * 23, "x"), "'--max-turns'"),
+        (("run", "-m", "demo", "--max-tokens-total", "1000000000001", "x"), "'--max-tokens-total'"),
+        (("run", "-m", "x\udcff", "--base-url", "http://127.0.0.1:1/v1", "x"), r"-m: 'x\udcff' is not valid UTF-8"),
+        (("run", "-m", "x", "--base-url", "http://h/\udcff", "x"), r"--base-url: 'http://h/\udcff' is not valid UTF-8"),
+        (("run", "-m", "demo", "--inject", "\udcff", "x"), r"--inject: '\udcff' is not valid UTF-8"),
         (("run", "-m", "demo", "--api", "messages", "x"), "--api messages is not available in this version"),
         (("run", "-m", "demo", "-c", "x"), "--continue is not available in this version"),
         (("run", "-m", "demo/none", "x"), "There is no scenario 'none'. Those that exist: ok, repair,"),
@@ -103,6 +140,32 @@ def test_a_workspace_that_is_none_is_exit_78(tmp_path: Path) -> None:
         78,
         f"haltline: workspace {tmp_path / 'none'}: No such file or directory; give a folder with -C\n",
     )
+
+
+def test_a_workspace_whose_path_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    """Its name could not be told to anybody: messages, events and the journal are UTF-8. The link's own name is."""
+    folder = tmp_path / "ordner-\udcfc"
+    folder.mkdir()
+    (tmp_path / "link").symlink_to(folder)
+    words = "not valid UTF-8; rename it or give another with -C"
+    refused = (78, f"haltline: workspace {str(folder)!a}: {words}\n")
+    assert complaint(haltline("run", "-m", "demo", "-C", str(folder), "x")) == refused
+    assert complaint(haltline("run", "-m", "demo", "-C", str(tmp_path / "link"), "x")) == refused
+    assert complaint(haltline("run", "-m", "demo", "x", cwd=folder)) == refused
+
+
+@pytest.mark.parametrize("command", [("run", "-m", "demo", "x"), ("ps",)])
+def test_a_home_whose_path_is_not_utf8_is_refused(command: tuple[str, ...], tmp_path: Path) -> None:
+    home = f"{tmp_path}/h\udcff"
+    words = f"{home + '/state'!a} is not valid UTF-8: set HALTLINE_HOME to another folder"
+    assert complaint(haltline(*command, env={"HALTLINE_HOME": home})) == (78, f"haltline: {words}\n")
+
+
+def test_a_prompt_that_is_not_utf8_is_repaired() -> None:
+    ended = haltline("run", "-m", "demo", "--json", "gr\udcfcn")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    said = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert [event["text"] for event in said if event.get("role") == "user"] == ["gr\ufffdn"]
 
 
 def test_a_bug_of_ours_is_one_line_with_the_path_of_its_log(home: Path) -> None:
