@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
+from collections.abc import Callable
+from typing import Literal
 
 import pytest
 from support.chain import members, seconds_until_gone
+from support.checkout import ROOT
 from support.command import Event, Running
 
 HUNG_STOP_S = 2.3
@@ -15,8 +19,15 @@ HUNG_STOP_S = 2.3
 SLACK = 3
 
 
+HANGING = (sys.executable, "-I", "-S", str(ROOT / "tests" / "support" / "hanging_start.py"))
+
+
 def is_delta(event: Event) -> bool:
     return event["type"] == "message" and event["role"] == "assistant" and bool(event["delta"])
+
+
+def is_ready(role: str) -> Callable[[Event], bool]:
+    return lambda event: (event["type"], event.get("role"), event.get("state")) == ("worker", role, "ready")
 
 
 def test_a_stopped_llm_worker_is_killed_by_a_cancel() -> None:
@@ -52,17 +63,62 @@ def test_a_stopped_tool_worker_takes_its_tree_with_it() -> None:
     assert [event["status"] for event in ended.of("tool_result")] == ["outcome_unknown"]
 
 
+class Hung:
+    """A run of which one worker's loop was made to hang: stopped, computing for ever, or waiting for ever."""
+
+    def __init__(self, how: str, role: Literal["llm", "tool"], model: str, begun: Callable[[Event], bool]) -> None:
+        self.name = f"{how}, {role} worker, {model}"
+        self.role = role
+        arguments = ["run", "-m", f"demo/{model}", "-y", "--json", "--tool-timeout", "600", "hi"]
+        self.running = Running(arguments, command=HANGING + (("spin",) if how == "stop" else (how,)))
+        self.running.until(begun)
+        self.pid = members(self.running)[role]
+        os.kill(self.pid, signal.SIGSTOP if how == "stop" else signal.SIGUSR1)
+
+    def life(self, within_s: float) -> list[tuple[object, object]]:
+        """What is told of the worker, from the first suspicion until there is a new one, or until the run is over."""
+
+        def over(event: Event) -> bool:
+            return event["type"] == "result" or (
+                (event["type"], event.get("role"), event.get("state")) == ("worker", self.role, "ready")
+                and event["pid"] != self.pid
+            )
+
+        self.running.until(over, within_s)
+        told = [event for event in self.running.events if (event["type"], event.get("role")) == ("worker", self.role)]
+        return [(event["state"], event["reason"]) for event in told if event["reason"] is not None]
+
+
+SILENT = "no heartbeat for 10 s while work was due"
+KILLED = f"{SILENT}; asked to stop, it did not"
+FOUND_S = 10.0 + 2.0 + 1.0
+"""Silence, acknowledgement, kill and sweep."""
+
+
 @pytest.mark.ci
-@pytest.mark.parametrize(("model", "began", "role"), [("slow", "message", "llm"), ("tool_tree", "tool_start", "tool")])
-def test_a_hung_worker_is_found_without_a_cancel(model: str, began: str, role: str) -> None:
-    running = Running(["run", "-m", f"demo/{model}", "-y", "--json", "--tool-timeout", "600", "hi"])
-    running.until(is_delta if model == "slow" else began)
-    os.kill(members(running)[role], signal.SIGSTOP)  # type: ignore[index]
-    running.until(
-        lambda event: event["type"] == "worker" and event["state"] == "killed" and event["role"] == role, within_s=36
-    )
-    running.process.send_signal(signal.SIGINT)
-    running.end()
+def test_a_hung_worker_is_found_without_a_cancel_and_replaced() -> None:
+    """L6, L2: whatever holds its loop, mid-stream and mid-tool. All at once: each takes 12 s of waiting."""
+    ways = ("stop", "spin", "block")
+    after_text = [Hung(how, "llm", "slow", is_delta) for how in ways]
+    before_text = [Hung(how, "llm", "hang_first", is_ready("llm")) for how in ways]
+    mid_tool = [Hung(how, "tool", "tool_tree", lambda event: event["type"] == "tool_start") for how in ways]
+    for hung in (*after_text, *before_text, *mid_tool):
+        replaced = [] if hung in after_text else [("replaced", KILLED)]
+        assert hung.life(FOUND_S * SLACK) == [("stalled", SILENT), ("killed", KILLED), *replaced], hung.name
+    for hung in after_text:
+        ended = hung.running.end()
+        assert (ended.result["kind"], ended.exit_code) == ("stream_truncated", 76), hung.name
+        assert ended.result["text"] == ended.text != ""
+    for hung in before_text:
+        (retry,) = [event for event in hung.running.events if event["type"] == "retry"]
+        assert retry["kind"] in ("network", "stream_truncated")
+        hung.running.process.send_signal(signal.SIGINT)
+        ended = hung.running.end()
+        assert (ended.exit_code, ended.counters.worker_restart, ended.receipt.survivors) == (130, 1, 0), hung.name
+    for hung in mid_tool:
+        ended = hung.running.end()
+        assert [event["status"] for event in ended.of("tool_result")] == ["outcome_unknown"], hung.name
+        assert (ended.result["reason"], ended.exit_code, ended.counters.worker_restart) == ("completed", 0, 1)
 
 
 def test_a_stopped_zygote_hides_no_death_of_a_worker() -> None:

@@ -76,13 +76,15 @@ class Running:
         cwd: Path | None = None,
         stdin: bytes = b"",
         extra: Mapping[str, str] | None = None,
+        command: Sequence[str] = COMMAND,
     ) -> None:
+        """`command`: what starts the program."""
         self.events: list[Event] = []
         self._buffer = b""
         self._stdout = b""
         self._stderr = b""
         self.process = subprocess.Popen(
-            [*COMMAND, *arguments],
+            [*command, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
