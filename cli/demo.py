@@ -2,21 +2,28 @@
 
 Everything is real but the model: processes, requests, tools, tests. The repository's tests are run by this command
 itself, before and after; nothing that the agent says is taken for it. Exit 0 only if every line of the receipt holds.
+
+The repository lies in a temporary folder, which is removed on every way out but two: a receipt that does not hold
+is evidence, and `--keep` asks for it. Both name the folder.
 """
 
 import os
 import re
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from typing import Final
+from types import FrameType
+from typing import Final, NoReturn
 
 import click
 import msgspec
 
 from haltline.cli import setting_up
 from haltline.cli.demo_run import RunSeen, run_and_show
+from haltline.cli.interrupts import Interrupted
 from haltline.cli.lane import wait
 from haltline.cli.outlet import Outlet
 from haltline.cli.pieces import note
@@ -26,6 +33,7 @@ from haltline.protocol.errors import ConfigurationProblem
 
 _TESTS_WITHIN_S: Final = 60.0
 """The repository's tests take a tenth of a second; a repair that made them hang has to end."""
+_STOPPING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class RepositoryTests(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,25 +51,80 @@ class Check(msgspec.Struct, frozen=True):
     holds: bool
 
 
-def _demo() -> int:
+def _demo(*, keep: bool) -> int:
     linux.become_subreaper()  # whatever a run left behind would come to us, and is counted
+    for number in _STOPPING:
+        signal.signal(number, _interrupt)
     outlet = setting_up.outlet()
+    folder = _new_repository()
+    kept = False
+    try:
+        code, kept = _repaired(folder, outlet, keep=keep)
+        return code
+    except Interrupted as interruption:
+        kept = keep
+        _say(outlet, f"stopped; the repository is {f'kept in {folder}' if keep else 'removed'}")
+        return interruption.exit_code
+    finally:
+        if not kept:
+            _remove(folder)
+
+
+def _new_repository() -> str:
+    folder = None
     try:
         folder = tempfile.mkdtemp(prefix="haltline-demo-")
         repository.copy_to(folder)
     except OSError as error:
+        if folder is not None:
+            _remove(folder)
         raise ConfigurationProblem(
             f"no room for the demo repository: {error}; set TMPDIR to a writable folder"
         ) from error
+    except Interrupted:
+        if folder is not None:
+            _remove(folder)
+        raise
+    return folder
+
+
+def _repaired(folder: str, outlet: Outlet, *, keep: bool) -> tuple[int, bool]:
+    """The exit code, and whether the folder stays."""
     checks = _repair(folder, outlet)
     held = all(check.holds for check in checks)
-    if held:
-        shutil.rmtree(folder)
-    else:
-        outlet.put((note(f"the repository is kept in {folder}"),))
     _flush(outlet)
     click.echo(receipt(checks))
-    return exits.COMPLETED if held else exits.BUG
+    if not held:
+        _say(outlet, f"the repository is kept in {folder}")
+        return exits.BUG, True
+    if not keep:
+        _say(outlet, "the repository is removed; `haltline demo --keep` keeps one, to try approvals in")
+        return exits.COMPLETED, False
+    _remove(folder)
+    repository.copy_to(folder)
+    _say(
+        outlet,
+        f"the repository is in {folder}, with its test failing again; to be asked before each step:\n"
+        f"  {shlex.join(['haltline', 'run', *_arguments(folder)])}",
+    )
+    return exits.COMPLETED, True
+
+
+def _arguments(folder: str) -> list[str]:
+    return ["-m", "demo/repair", "-C", folder, repository.PROMPT]
+
+
+def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
+    raise Interrupted(number)
+
+
+def _remove(folder: str) -> None:
+    """A signal does not interrupt it: it takes milliseconds, and what it left nobody would remove."""
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+    try:
+        shutil.rmtree(folder)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 def _repair(folder: str, outlet: Outlet) -> list[Check]:
@@ -69,11 +132,11 @@ def _repair(folder: str, outlet: Outlet) -> list[Check]:
     outlet.put(
         (
             note(f"a repository with {before.ran} tests, {'all green' if before.green else 'not all green'}: {folder}"),
-            note(f'haltline run -m demo/repair -y -C {folder} "{repository.PROMPT}"'),
+            note(shlex.join(["haltline", "run", "-y", *_arguments(folder)])),
         )
     )
     view = setting_up.view("text", os.environ)
-    seen = run_and_show(["-m", "demo/repair", "-y", "-C", folder, "--", repository.PROMPT], view, outlet)
+    seen = run_and_show(["-y", *_arguments(folder)], view, outlet)
     return repair_checks(before, seen, run_tests(folder))
 
 
@@ -124,6 +187,11 @@ def receipt(checks: list[Check]) -> str:
     return "\n".join([f"receipt: {held}/{len(checks)} hold", *lines])
 
 
+def _say(outlet: Outlet, words: str) -> None:
+    outlet.put((note(words),))
+    _flush(outlet)
+
+
 def _flush(outlet: Outlet) -> None:
     while outlet.waiting:
         outlet.write(wait(None, reading=(), writing=outlet.waiting, timeout_s=None))
@@ -131,6 +199,7 @@ def _flush(outlet: Outlet) -> None:
 
 command = click.Command(
     "demo",
+    params=[click.Option(["--keep"], is_flag=True, help="Keep the repository, and say how to run it again.")],
     callback=_demo,
     help="Repair a small repository on the embedded model server, and show what was proved. Needs no key, no network.",
 )

@@ -1,13 +1,13 @@
 """A `haltline run` of our own, as a real process, shown live while its events are kept."""
 
 import os
-import signal
 import subprocess
 import time
 from typing import Final
 
 import msgspec
 
+from haltline.cli.interrupts import Interrupted
 from haltline.cli.lane import wait
 from haltline.cli.outlet import Outlet
 from haltline.cli.own_command import own_command
@@ -32,7 +32,8 @@ class RunSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_and_show(arguments: list[str], view: View, outlet: Outlet) -> RunSeen:
-    """Start `haltline run -o stream-json ARGUMENTS` and show it. A Ctrl+C goes to it and, when it has ended, on up."""
+    """Start `haltline run -o stream-json ARGUMENTS` and show it. An Interrupted is handed to it as the signal that it
+    was and, when it has ended, on up."""
     began = time.monotonic()
     process = subprocess.Popen(
         own_command("run", "-o", "stream-json", *arguments),
@@ -44,10 +45,8 @@ def run_and_show(arguments: list[str], view: View, outlet: Outlet) -> RunSeen:
     try:
         result = _show(process.stdout.fileno(), view, outlet)
         exit_code = process.wait()
-    except KeyboardInterrupt:
-        process.send_signal(signal.SIGINT)
-        _show(process.stdout.fileno(), view, outlet)
-        process.wait()
+    except Interrupted as interruption:
+        _stop(process, process.stdout.fileno(), interruption.number, view, outlet)
         raise
     finally:
         process.stdout.close()
@@ -57,6 +56,19 @@ def run_and_show(arguments: list[str], view: View, outlet: Outlet) -> RunSeen:
         seconds=time.monotonic() - began,
         left=sum(process.alive for process in trees.descendants(os.getpid())),
     )
+
+
+def _stop(process: subprocess.Popen[bytes], fd: int, number: int, view: View, outlet: Outlet) -> None:
+    """Hand on every signal until it has ended; it leaves at the third by itself."""
+    while True:
+        process.send_signal(number)
+        try:
+            _show(fd, view, outlet)
+            process.wait()
+        except Interrupted as again:
+            number = again.number
+        else:
+            return
 
 
 def _show(fd: int, view: View, outlet: Outlet) -> Result | None:

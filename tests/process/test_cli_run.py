@@ -222,12 +222,6 @@ def test_ctrl_c_in_chat_stops_the_run_and_the_next_prompt_is_taken() -> None:
     assert terminal.exitstatus == 130
 
 
-def test_the_demo_repairs_a_repository_and_every_line_of_its_receipt_holds() -> None:
-    ended = run("demo")
-    assert ended.exit_code == 0, ended.stderr
-    assert b"receipt: 7/7 hold" in ended.stdout
-
-
 def test_a_command_starts_another_of_ours_in_any_folder(tmp_path: Path) -> None:
     """A file of the workspace that has a module's name is never imported."""
     (tmp_path / "msgspec.py").write_text("raise SystemExit('the workspace was imported')\n")
