@@ -4,6 +4,7 @@ Sub-commands are imported when they are called: `ps` must work while the machine
 nothing of the others; `--help` loads none.
 """
 
+import contextlib
 import importlib
 import os
 import signal
@@ -12,6 +13,7 @@ from typing import Final
 
 import click
 
+from haltline.cli import printing
 from haltline.cli.owned import Owned
 from haltline.cli.version import VERSION
 from haltline.protocol import exits
@@ -79,14 +81,18 @@ _haltline = _Commands(
 
 
 def cli(owned: Owned | None, argv: list[str]) -> int:
-    """Run the command line `argv` (without the program's name). `owned`: the process chain of `run` and `chat`.
-    Returns the exit code; every problem has been said on stderr, in one line."""
+    """Run the command line `argv` (without the program's name; empty: help). `owned`: the process chain of `run` and
+    `chat`. Returns the exit code; every problem has been said on stderr, in one line."""
     if owned is None:  # nobody reads the signal pipe in the other commands
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    printing.take_stdout()
     try:
-        code: object = _haltline.main(args=argv, prog_name="haltline", standalone_mode=False, obj=owned)
+        with _haltline.make_context("haltline", argv or ["--help"], obj=owned) as context:
+            code: object = _haltline.invoke(context)
+    except click.exceptions.Exit as done:  # after --help and --version
+        return done.exit_code
     except click.UsageError as problem:
         return _fail(_usage(problem), exits.USAGE)
     except UsageProblem as problem:
@@ -95,8 +101,8 @@ def cli(owned: Owned | None, argv: list[str]) -> int:
         return _fail(str(problem), exits.CONFIGURATION)
     except (click.Abort, KeyboardInterrupt):
         return exits.INTERRUPTED
-    except BrokenPipeError:  # the reader of a listing has gone
-        return exits.INTERRUPTED
+    except printing.Unwritable as problem:
+        return exits.INTERRUPTED if problem.reader_gone else _fail(str(problem), exits.CONFIGURATION)
     except Exception as bug:  # noqa: BLE001  (the edge: whatever it is, no user sees a traceback)
         return _fail(_log(bug), exits.BUG)
     return code if isinstance(code, int) else exits.COMPLETED
@@ -109,7 +115,8 @@ def _usage(problem: click.UsageError) -> str:
 
 
 def _fail(words: str, code: int) -> int:
-    os.write(2, f"haltline: {' '.join(words.split())}\n".encode("utf-8", "replace"))
+    with contextlib.suppress(OSError):  # stderr takes nothing either: the code says it
+        os.write(2, f"haltline: {' '.join(words.split())}\n".encode("utf-8", "replace"))
     return code
 
 

@@ -31,7 +31,7 @@ def _ps(*, as_json: bool, quiet: bool) -> int:
     for words in doors.refused:
         click.echo(f"haltline ps: {one_line(words)}", err=True)
     if as_json:
-        click.echo(msgspec.json.encode(rows))
+        click.echo(msgspec.json.encode(rows).decode())
     elif quiet:
         for row in rows:
             if row.role == "session":
