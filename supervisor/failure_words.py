@@ -60,6 +60,9 @@ SAYINGS: dict[tuple[Kind, Subkind | None], Saying] = {
     ("malformed_response", "empty"): Saying("the model's answer was empty", "ask again"),
 }
 
+UNSENT = Saying("the request could not be sent", "check the base URL and the settings")
+"""A bad request that no provider saw."""
+
 _PORTS = {"http": 80, "https": 443}
 _KEY = re.compile(r"\b((?:sk|pk|rk|gsk|xai|key|api|AIza|ghp|hf|Bearer)[-_ ]?)[A-Za-z0-9_\-]{12,}")
 _JSON = re.compile(r"[{\[]\s*[\"'{\[].*", re.DOTALL)
@@ -79,13 +82,16 @@ def line(
     said: str = "",
     resets_at_s: float | None = None,
     base_url: str = "",
+    unsent: bool = False,
 ) -> str:
     """What failed, what was said, what to do.
 
     `said`: the words of an exception, an adapter or a refusal. `resets_at_s`: Unix seconds of a quota's reset.
-    `base_url`: where the request went; named where the network failed.
+    `base_url`: where the request went; named where the network failed. `unsent`: it went nowhere.
     """
     saying = SAYINGS.get((kind, subkind)) or SAYINGS[(kind, None)]
+    if unsent and kind == "bad_request":
+        saying = UNSENT
     words = one_line(said) or (provider_words(evidence) if evidence is not None else "")
     when = f" (resets {clock_time(resets_at_s)})" if resets_at_s is not None else ""
     where = server(base_url) if kind == "network" else ""

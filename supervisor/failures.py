@@ -97,6 +97,7 @@ def normalise(failed: AttemptFailed, *, emitted: int, phase: Phase, wall_s: floa
             said=failure_words.exception_words(failed.exception) if failed.exception else failed.malformed or "",
             resets_at_s=resets_at_s,
             base_url=base_url,
+            unsent=failed.status is None and failed.exception is not None,
         ),
         retry_after_ms=retry_after_ms,
         retry_at_s=resets_at_s if retry_after_ms is None else wall_s + retry_after_ms / 1000,

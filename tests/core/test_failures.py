@@ -376,6 +376,15 @@ def test_a_message_says_what_failed_what_was_said_and_what_to_do() -> None:
     )
 
 
+def test_a_request_that_could_not_be_sent_is_not_said_to_be_refused_by_a_provider() -> None:
+    reported = failed(phase="connect", exception="UnsupportedProtocol: ALL_PROXY is no address of a proxy")
+    failure = normalise(reported, emitted=0, phase="connect", wall_s=0.0)
+    assert (failure.kind, failure.again) == ("bad_request", "no")
+    assert failure.message == (
+        "the request could not be sent: ALL_PROXY is no address of a proxy; check the base URL and the settings"
+    )
+
+
 def test_a_quota_says_when_it_resets() -> None:
     """R20."""
     body = '{"error":{"type":"usage_limit_reached","message":"Usage limit reached","resets_at":1764510000}}'

@@ -321,6 +321,43 @@ def test_a_body_whose_encoding_is_identity_is_read(home: Path) -> None:
     assert (failed.body, failed.malformed) == ("words", None)
 
 
+def test_a_proxy_that_cannot_be_used_fails_the_request_and_ends_no_worker(home: Path) -> None:
+    """And a server on this machine is reached without it."""
+    variables = {"ALL_PROXY": "socks5://127.0.0.1:1080", "HTTP_PROXY": "foo://bar"}
+
+    async def run() -> None:
+        async with server(answers) as upstream, worker(home, variables=variables) as supervisor:
+            await supervisor.send(attempt("http://api.example.com/v1"))
+            assert await supervisor.next(AttemptFailed) == msgspec.structs.replace(
+                FAILED,
+                phase="connect",
+                exception="UnsupportedProtocol: HTTP_PROXY names a proxy of a kind that cannot be used"
+                " (only http and https can); set HTTP_PROXY to http://HOST:PORT, or unset it",
+            )
+            await supervisor.send(attempt(upstream.base_url, number=2, generation=2))
+            assert (await supervisor.next(AttemptEnded)).finish == "stop"
+
+    async def answers(connection: Connection) -> None:
+        await connection.request()
+        connection.answer("Hello")
+
+    asyncio.run(run())
+
+
+def test_a_request_goes_through_the_proxy_that_concerns_it(home: Path) -> None:
+    async def answers(connection: Connection) -> None:
+        await connection.request()
+        connection.answer("Hello")
+
+    async def run() -> None:
+        async with server(answers) as proxy, worker(home, variables={"HTTP_PROXY": f"127.0.0.1:{proxy.port}"}) as us:
+            await us.send(attempt("http://api.example.com/v1"))
+            assert (await us.next(AttemptEnded)).finish == "stop"
+            assert (await proxy.connection()).head.startswith("POST http://api.example.com/v1/chat/completions ")
+
+    asyncio.run(run())
+
+
 def test_the_key_is_in_no_report(home: Path) -> None:
     """J4: a provider that repeats it, and keys that no header can carry."""
     echo = answer("401 Unauthorized", "application/json", f'{{"error":{{"message":"Incorrect API key: {KEY}"}}}}')

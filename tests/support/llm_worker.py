@@ -10,8 +10,9 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -265,12 +266,14 @@ async def worker(
     window_ms: float = 0.0,
     supervisor_fd: int | None = None,
     skip_s: float = 0.0,
+    variables: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncGenerator[Supervisor]:
     """A worker that is ready for work, ended with the block. `skip_s`: by this its clock jumps at each SIGUSR1."""
     supervisor = Supervisor(folder)
     environment = {"PATH": os.environ["PATH"]} | {
         name: value for name, value in os.environ.items() if name.startswith("HALTLINE_")
     }
+    environment |= variables
     if key is not None:
         environment[KEY_VARIABLE] = key
     process = await asyncio.create_subprocess_exec(

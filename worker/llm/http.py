@@ -1,15 +1,17 @@
 """The HTTP client of one worker: made once, thrown away when it can no longer be trusted.
 
 httpx with everything of its own turned off that would decide in our place: timeouts (ours are in timers.py), retries
-(the supervisor owns them, C2), redirects. HTTP/1.1 with keep-alive.
+(the supervisor owns them, C2), redirects, the environment's proxies (proxy.py). HTTP/1.1 with keep-alive.
 """
 
+import os
 import ssl
 import time
 
 import httpx
 
 from haltline.worker.llm import preload
+from haltline.worker.llm.proxy import Proxy, proxy_for
 
 SUSPENDED_S = 5.0
 """A gap in the life of the loop after which pooled connections are taken for dead (R34)."""
@@ -34,7 +36,8 @@ class Http:
 
     def __init__(self) -> None:
         self._client: httpx.AsyncClient | None = None
-        self._scheme = ""
+        self._route: tuple[str, Proxy | None] = ("", None)
+        """What the client was made for: the scheme, and the way there."""
         self._seen = clock()
         self._old: list[httpx.AsyncClient] = []
 
@@ -51,19 +54,21 @@ class Http:
             self._client = None
 
     async def client(self, url: httpx.URL) -> httpx.AsyncClient:
+        """Raises httpx.UnsupportedProtocol where the proxy that concerns this URL cannot be used."""
         self.alive()
-        if self._client is not None and url.scheme != self._scheme:
+        route = (url.scheme, proxy_for(url, os.environ))
+        if self._client is not None and route != self._route:
             self.distrust()
         old, self._old = self._old, []
         for client in old:
             await client.aclose()
         if self._client is None:
-            self._scheme = url.scheme
-            self._client = _make_client(url.scheme)
+            self._route = route
+            self._client = _make_client(*route)
         return self._client
 
 
-def _make_client(scheme: str) -> httpx.AsyncClient:
+def _make_client(scheme: str, proxy: Proxy | None) -> httpx.AsyncClient:
     return httpx.AsyncClient(
         verify=preload.tls_context() if scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
         timeout=None,
@@ -71,6 +76,6 @@ def _make_client(scheme: str) -> httpx.AsyncClient:
         limits=httpx.Limits(
             max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS, keepalive_expiry=KEEP_ALIVE_S
         ),
-        # A proxy of the environment cannot reach a server on this machine.
-        mounts={"all://127.0.0.1": None, "all://localhost": None, "all://[::1]": None},
+        proxy=None if proxy is None else proxy.url,
+        trust_env=False,
     )
