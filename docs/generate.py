@@ -6,6 +6,7 @@ tests/packaging/test_docs.py fails when a page is not what this writes.
 from __future__ import annotations
 
 import inspect
+import sys
 import types
 import typing
 from pathlib import Path
@@ -13,10 +14,14 @@ from pathlib import Path
 import msgspec
 
 from haltline.protocol import events, exits
+from haltline.protocol.conversation import UserMessage
 from haltline.protocol.events import AnyEvent
 from haltline.supervisor import failures
 
 DOCS = Path(__file__).resolve().parent
+sys.path.append(str(DOCS.parent / "tests"))  # the samples are those of the tests
+
+from support.word_samples import FEEDBACK, TOOL_WORDS  # noqa: E402
 
 
 def events_page() -> str:
@@ -56,7 +61,30 @@ def failures_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"events.md": events_page, "failures.md": failures_page}
+def words_page() -> str:
+    lines = [
+        "# Words to the model",
+        "",
+        "Every text that haltline itself writes to a model, by situation, with sample values. A failed result begins",
+        "with `error:`, says whether anything was changed, and gives the next action. A message stands in the history",
+        "as one of the user's, tagged with why haltline wrote it; all other texts but the first are results of calls.",
+    ]
+    for title, samples in (("From the supervisor", FEEDBACK), ("From the tool worker", TOOL_WORDS)):
+        lines += ["", f"## {title}", "", "| situation | what the model reads |", "|---|---|"]
+        for sample in samples:
+            tag = f"message `{sample.said.tag}`: " if isinstance(sample.said, UserMessage) else ""
+            lines.append(f"| {sample.situation} | {tag}{_cell(sample.text)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    """Text as it is, in one cell of a table."""
+    for character in "\\|*[]<>`":
+        text = text.replace(character, f"\\{character}")
+    return text.replace("\n", "<br>")
+
+
+PAGES = {"events.md": events_page, "failures.md": failures_page, "words.md": words_page}
 
 
 def _fields(struct: type[msgspec.Struct]) -> list[str]:

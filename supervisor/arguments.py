@@ -55,7 +55,9 @@ def parse(raw: str) -> Parsed | NotJson:
             return NotJson(f"a JSON object was expected, this is {_kind(value)}")
         return Parsed(msgspec.json.encode(_clean(value)))
     except json.JSONDecodeError as error:
-        return NotJson(f"{error.msg} at line {error.lineno}, column {error.colno} (character {error.pos})")
+        return NotJson(
+            f"{error.msg.removesuffix(' at')} at line {error.lineno}, column {error.colno} (character {error.pos})"
+        )
     except RecursionError:
         return NotJson("it is nested too deeply")
     except ValueError as error:  # an integer of thousands of digits, a constant that JSON does not have

@@ -217,5 +217,5 @@ def head_and_tail(text: str, size: int) -> str:
 
 
 def amount(value: float) -> str:
-    """A number of a limit: whole where it is whole, else one decimal."""
-    return f"{value:.0f}" if value == round(value) else f"{value:.1f}"
+    """A number of a limit, to one decimal; without it where that is 0."""
+    return f"{value:.1f}".removesuffix(".0")

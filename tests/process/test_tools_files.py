@@ -210,7 +210,7 @@ def test_an_edit_over_lines_of_a_crlf_file_keeps_its_line_ends(worker: ToolWorke
             "nowhere",
             "x",
             (
-                "error: old does not occur in f; nothing was changed. Not even its first line does. "
+                "error: old does not occur in f; nothing was changed. Not even its first line occurs. "
                 "Read the file and copy the text exactly."
             ),
         ),

@@ -61,14 +61,13 @@ def injected_failure(path: str) -> str:
 
 def shell_ended(output: str, exit_code: int, survivors: int) -> str:
     """`exit_code`: as subprocess gives it, minus the number for a signal."""
-    last = _ended_line(exit_code)
+    end = f"exit code {exit_code}" if exit_code >= 0 else f"killed by {_signal_name(-exit_code)}"
+    last = f"[{end}]{_left(survivors)}"
     if exit_code == 0:
-        return _with_output("", output, last + _left(survivors))
-    head = (
-        f"error: the command ended with {last.strip('[]')} and may have changed something. "
-        "Read its output before you try again:\n"
-    )
-    return _with_output(head, output, last + _left(survivors))
+        return _with_output("", output, last)
+    how = f"ended with {end}" if exit_code > 0 else f"was {end}"
+    head = f"error: the command {how} and may have changed something. Read its output before you try again:\n"
+    return _with_output(head, output, last)
 
 
 def shell_timed_out(output: str, limit_s: float, longest_s: float, survivors: int) -> str:
@@ -92,14 +91,11 @@ def shell_not_started(why: str) -> str:
     return f"error: the command could not be started: {why}; {NOTHING}. Try a shorter or simpler command."
 
 
-def _ended_line(exit_code: int) -> str:
-    if exit_code >= 0:
-        return f"[exit code {exit_code}]"
+def _signal_name(number: int) -> str:
     try:
-        name = signal.Signals(-exit_code).name
+        return signal.Signals(number).name
     except ValueError:
-        name = f"signal {-exit_code}"
-    return f"[killed by {name}]"
+        return f"signal {number}"
 
 
 def _left(survivors: int) -> str:
@@ -180,7 +176,7 @@ def hint_first_line(line: int) -> str:
 
 
 def hint_nothing_near() -> str:
-    return "Not even its first line does."
+    return "Not even its first line occurs."
 
 
 def too_large(path: str, size: int, limit: int) -> str:
