@@ -1,4 +1,4 @@
-"""The smallest model server that there can be: asks for one shell command, then says one word, when it may."""
+"""The smallest model server that there can be: asks for one call, then says one word, when it may."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ class AskingGateway:
     def __init__(self, base_url: str) -> None:
         self.base_url = base_url
         self.command = ""
+        """Of a shell call."""
+        self.path = ""
+        """Of a read_file call, in its place."""
         self._may_go_on = threading.Event()
 
     def go_on(self) -> None:
@@ -27,7 +30,8 @@ class AskingGateway:
         messages = request["messages"]
         assert isinstance(messages, list)
         if messages[-1]["role"] == "user":
-            function = {"name": "shell", "arguments": json.dumps({"command": self.command})}
+            name, arguments = ("read_file", {"path": self.path}) if self.path else ("shell", {"command": self.command})
+            function = {"name": name, "arguments": json.dumps(arguments)}
             call = {"index": 0, "id": "call_1", "type": "function", "function": function}
             yield _chunk({"role": "assistant", "tool_calls": [call]}, None)
             yield _chunk({}, "tool_calls")
