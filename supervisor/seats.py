@@ -8,13 +8,14 @@ Rules
    worker's own words. A worker that was ready and is lost is a restart: RESTARTS in RESTART_WINDOW_S, the next
    gives up. What needs the seat then ends with reason worker_failed; what does not, goes on.
 4. A prompt is a new chance for a seat that gave up.
+5. Of a worker's words, one line is shown and kept (last_words.py): they may be a traceback, which is in the log.
 """
 
 import msgspec
 
 from haltline.protocol import events, times
 from haltline.protocol.ids import ROLES, Role
-from haltline.supervisor import deadlines
+from haltline.supervisor import deadlines, last_words
 from haltline.supervisor.effects import KillWorker, SpawnWorker
 from haltline.supervisor.state import Draft, Seat
 from haltline.supervisor.stimuli import Swept, WorkerExited, WorkerReady, WorkerStartFailed
@@ -45,7 +46,8 @@ def start_failed(d: Draft, said: WorkerStartFailed) -> None:
     seat = d.seat(said.role)
     failed = seat.failed_starts + 1
     name = NAMES[said.role]
-    gave_up = f"the {name} could not be started, {failed} times: {said.words}" if failed >= START_TRIES else None
+    words = last_words.line(said.words)
+    gave_up = f"the {name} could not be started, {failed} times: {words}" if failed >= START_TRIES else None
     d.set_seat(
         Seat(
             role=said.role,
@@ -53,13 +55,13 @@ def start_failed(d: Draft, said: WorkerStartFailed) -> None:
             worker_id=said.worker_id,
             failed_starts=failed,
             gave_up=gave_up,
-            ended=said.words,
+            ended=words,
             dead=True,
         )
     )
     _await_sweep(d, said.role)
     if d.state.phase != "idle":
-        d.show(events.Worker(role=said.role, pid=None, state="exited", reason=said.words))
+        d.show(events.Worker(role=said.role, pid=None, state="exited", reason=words))
 
 
 def ended_in_start(d: Draft, said: WorkerStartFailed) -> None:
@@ -67,7 +69,7 @@ def ended_in_start(d: Draft, said: WorkerStartFailed) -> None:
     seat = d.seat(said.role)
     d.set_seat(
         msgspec.structs.replace(
-            seat, state="dying", worker_id=said.worker_id, ended=seat.ended or said.words, dead=True
+            seat, state="dying", worker_id=said.worker_id, ended=seat.ended or last_words.line(said.words), dead=True
         )
     )
     _await_sweep(d, said.role)
@@ -76,9 +78,10 @@ def ended_in_start(d: Draft, said: WorkerStartFailed) -> None:
 def exited(d: Draft, said: WorkerExited) -> None:
     """A worker that had been ready is dead. Told unless it was killed by us, which was told then."""
     seat = d.seat(said.role)
+    words = last_words.line(said.words)
     if seat.state == "ready" and d.state.phase != "idle":
-        d.show(events.Worker(role=said.role, pid=said.pid, state="exited", reason=said.words))
-    ended = seat.ended or said.words
+        d.show(events.Worker(role=said.role, pid=said.pid, state="exited", reason=words))
+    ended = seat.ended or words
     d.set_seat(msgspec.structs.replace(seat, state="dying", pid=said.pid, ended=ended, dead=True))
     _await_sweep(d, said.role)
 

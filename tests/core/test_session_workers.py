@@ -50,6 +50,21 @@ def test_an_llm_worker_lost_after_text_surfaces_with_the_text_kept(drive: Drive)
     assert spawned(drive) == ["llm", "tool", "llm"]
 
 
+def test_of_a_traceback_only_its_last_line_is_told(drive: Drive) -> None:
+    """L3: by the event, by the failure and by the result; the zygote has logged the whole."""
+    traceback = 'Traceback (most recent call last):\n  File "/srv/a/main.py", line 1, in main\nModuleNotFoundError: x\n'
+    drive.running().exits("llm", traceback)
+    shown = drive.told(workers=True)
+    assert [event.reason for event in shown if isinstance(event, events.Worker)] == ["ModuleNotFoundError: x"]
+    assert [event.message for event in shown if isinstance(event, events.Error)] == [
+        "the worker that held the request to 127.0.0.1:1 ended: ModuleNotFoundError: x; a new one is started"
+    ]
+    drive.swept("llm")
+    for _ in range(3):
+        drive.cannot_start("llm", traceback)
+    assert drive.result.message == "the LLM worker could not be started, 3 times: ModuleNotFoundError: x"
+
+
 def test_the_fourth_loss_within_a_minute_ends_the_run(drive: Drive) -> None:
     """L2: 3 in 60 s."""
     drive.running()
