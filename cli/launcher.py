@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 OWNING = frozenset({"run", "chat", "soak"})
 """Commands that run a supervisor of their own."""
 
-GUARD_S = 5.0
-"""How long an early end waits for the guard, which needs some 10 ms."""
-
 _WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH)
 
 
@@ -93,14 +90,17 @@ def _command(argv: Sequence[str], signals_fd: int) -> int:
     code = cli(owned, list(argv))
     owned.leave()
     if not owned.in_use:  # nobody has waited yet: a bad option, or a signal before anything began
-        owned.wait_for_guard(GUARD_S)
+        from haltline.protocol import times
+
+        owned.wait_for_guard(times.guard_left_s())
     return code
 
 
 def _start_chain() -> tuple[Chain, int]:
-    """Rule 4. Raises ConfigurationProblem where there is no private folder for the sockets."""
+    """Rule 4. Raises ConfigurationProblem where there is no private folder for the sockets, or no process left."""
     from haltline.protocol import linux, secrets
     from haltline.protocol.endpoints import Endpoints, Places
+    from haltline.protocol.errors import ConfigurationProblem
     from haltline.supervisor import chain as chains
 
     places = Places(os.environ, os.getuid())
@@ -117,7 +117,11 @@ def _start_chain() -> tuple[Chain, int]:
 
         guard.run(chain, _supervisor)
 
-    guard_pid = chains.fork(guard)
+    try:
+        guard_pid = chains.fork(guard)
+    except ConfigurationProblem:
+        chains.remove_folder(folder)
+        raise
     os.close(chain.ready_w)
     os.close(chain.bye_r)
     os.close(chain.client_pidfd)

@@ -17,7 +17,7 @@ from haltline.cli.owned import Owned
 from haltline.cli.soak_run import RoundSeen, Soak
 from haltline.cli.starting import start
 from haltline.cli.version import VERSION
-from haltline.protocol import exits, processes
+from haltline.protocol import exits, processes, times
 from haltline.protocol.errors import BrokenInvariant, ConfigurationProblem
 
 EXAMPLES: Final = """\b
@@ -25,9 +25,6 @@ Examples:
   haltline soak --sessions 20 --rounds 5 --seed 1
   haltline soak --sessions 100 --rounds 2 --json
 """
-
-GUARD_S: Final = 5.0
-"""For the guard after the last session was closed; it needs some 20 ms."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +83,7 @@ def _rounds(
             click.echo(_line(seen[-1]))
     soak.close()
     lane.close()
-    owned.wait_for_guard(GUARD_S)
+    owned.wait_for_guard(times.guard_left_s())
     return seen
 
 

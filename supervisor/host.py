@@ -2,9 +2,9 @@
 
 1. One stimulus at a time: what an effect causes at once waits in a queue behind it. Before each, time in which the
    supervisor did not run is noticed, so that no deadline passes and no message counts as late because of it.
-2. Recorded before done: everything buffered is committed before an intent is performed, before the client is told
-   the result, and when a stimulus has been dealt with (K2). Text is committed at the latest RECORD_TEXT_S after it
-   came.
+2. Recorded before done, and before shown: everything buffered is committed before an intent is performed and before
+   an event is sent to the client (K2, P7). Deltas alone are sent at once; their text is committed at the latest
+   RECORD_TEXT_S after it came.
 3. All deadlines live in the core's state; the host keeps one timer, for the earliest.
 4. A message of a worker that is not the session's present one, or not ready, never reaches the core.
 5. A cancel is said again, addressed, until its acknowledgement has come or the worker is gone.
@@ -29,6 +29,7 @@ from haltline.protocol.conversation import Usage
 from haltline.protocol.errors import JournalFailed
 from haltline.protocol.exits import BUG, CONFIGURATION
 from haltline.protocol.ids import SessionId, WorkerId
+from haltline.protocol.lines import Line
 from haltline.protocol.messages import (
     CANCEL_RESEND_S,
     Cancel,
@@ -102,6 +103,8 @@ class SessionHost:
         self._opened_s = self._loop.time()
         self._state = session.open_session(session_id, settings)
         self._queue: deque[AnyStimulus] = deque()
+        self._unsent: list[Line] = []
+        """Recorded, not yet committed, so not yet shown (rule 2)."""
         self._feeding = False
         self._timer: asyncio.TimerHandle | None = None
         self._starting: dict[WorkerId, asyncio.TimerHandle] = {}
@@ -138,7 +141,6 @@ class SessionHost:
         try:
             while self._queue:
                 self._step(self._queue.popleft())
-            self._record.commit_rows()
             self._set_timer()
         except JournalFailed as failed:
             self._end_broken(str(failed), CONFIGURATION)
@@ -154,6 +156,8 @@ class SessionHost:
         self._state, effects = session.step(self._state, stimulus, now)
         for effect in effects:
             self._perform(effect)
+        self._record.commit_rows()
+        self._send_lines()
 
     def _set_timer(self) -> None:
         """Rule 3."""
@@ -245,38 +249,46 @@ class SessionHost:
                 self._show(effect)
                 return
             case SpawnWorker(role=role):
-                self._record.commit()
+                self._commit()
                 handle = self.workers.start(role)
                 self._starting[handle.worker_id] = self._loop.call_later(WORKER_START_S, self._start_late, handle)
             case SendAttempt(message=attempt):
                 # What it says follows from the rows before it; written out, each turn would repeat all earlier ones.
                 slim = msgspec.structs.replace(attempt, system="", items=(), tools=())
                 self._record.intent("start_attempt", slim)
-                self._record.commit()
+                self._commit()
                 self.workers.tell("llm", attempt)
             case SendTool(message=call):
                 self._record.intent("run_tool", call)
-                self._record.commit()
+                self._commit()
                 self.workers.tell("tool", call)
             case BroadcastCancel():
                 self._record.intent("cancel", effect.message)
-                self._record.commit()
+                self._commit()
                 self._broadcast(effect)
             case KillWorker(role=role):
-                self._record.commit()
+                self._commit()
                 self.workers.kill(role)
             case Finish():
-                self._record.commit()
+                self._commit()
                 self._finished()
             case _:
                 assert_never(effect)
 
     def _show(self, effect: Show) -> None:
-        line = self._record.event(effect.event, run=effect.run, turn=effect.turn)
+        self._unsent.append(self._record.event(effect.event, run=effect.run, turn=effect.turn))
         if isinstance(effect.event, events.Result):
             self._last_result = effect.event
-            self._record.commit()
-        self._clients.send(self.owner, Shown(line=line))
+
+    def _commit(self) -> None:
+        """Rule 2, before an intent."""
+        self._record.commit()
+        self._send_lines()
+
+    def _send_lines(self) -> None:
+        for line in self._unsent:
+            self._clients.send(self.owner, Shown(line=line))
+        self._unsent.clear()
 
     def _broadcast(self, effect: BroadcastCancel) -> None:
         ready = [handle for handle in self.workers.ready() if handle.role in effect.roles]
@@ -336,6 +348,7 @@ class SessionHost:
         """Rule 6."""
         self._record.abandon()
         self._queue.clear()
+        self._unsent.clear()
         self._state = session.open_session(self.session_id, self.settings)
         self._closing = True
         for handle in self.workers.alive():

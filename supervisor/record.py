@@ -83,8 +83,7 @@ class Record:
         self._journal.commit()
 
     def commit_rows(self) -> None:
-        """After each stimulus: what was shown or decided is not left waiting for the next intent, which may be far
-        away (a wait, a question, a long tool). Text alone has its own time."""
+        """Commit unless only text is waiting, which has its own time."""
         if self._rows:
             self.commit()
 

@@ -72,7 +72,7 @@ def door(path: str) -> str:
 
 def after_death(path: str) -> list[str]:
     """The answers to children that knock and die; whoever holds the socket with them reads it."""
-    answers = set()
+    answers: set[str] = set()
     for _ in range(CHILDREN):
         with socket.socket(socket.AF_UNIX) as peer:
             child = os.fork()
