@@ -4,6 +4,7 @@ The lane never waits by itself; `wait` below does, for the lane and for the file
 (signals, standard input, the supervisor's death) together.
 """
 
+import _thread
 import math
 from collections.abc import Collection
 from typing import Final
@@ -13,11 +14,15 @@ import zmq
 from haltline.protocol import codec
 from haltline.protocol.client_messages import ClientHello, ToClient, ToSupervisor
 from haltline.protocol.endpoints import Endpoints, ipc
+from haltline.protocol.errors import ConfigurationProblem
 
 RECONNECT_MS = 5
 """A supervisor binds a few milliseconds after its folder appears."""
 LINGER_MS = 200
 """The last message (CloseSession, a cancel) has this long to leave; a supervisor that hangs holds up no exit."""
+
+THREADS: Final = 4
+"""Started and ended before ZeroMQ's two: room for these while ours are still going away."""
 
 LANE: Final = -1
 """Stands for the lane among ready file descriptors."""
@@ -27,6 +32,8 @@ class Lane:
     """A connection that has said hello. Welcome, or Refused, is its first answer."""
 
     def __init__(self, endpoints: Endpoints, token: bytes) -> None:
+        """Raises ConfigurationProblem where the system has no room for its threads."""
+        _check_threads()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self.socket = self._context.socket(zmq.DEALER)
         self.socket.setsockopt(zmq.LINGER, LINGER_MS)
@@ -50,6 +57,24 @@ class Lane:
         """Send what is queued, LINGER_MS at most, and let go."""
         self.socket.close()
         self._context.term()
+
+
+def _check_threads() -> None:
+    """ZeroMQ ends the process by SIGABRT where it cannot have a thread; we can say why."""
+    hold = _thread.allocate_lock()
+    with hold:
+        try:
+            for _ in range(THREADS):
+                _thread.start_new_thread(_pass, (hold,))
+        except RuntimeError as error:
+            raise ConfigurationProblem(
+                f"the system refuses to start another thread (see ulimit -u): {error}"
+            ) from error
+
+
+def _pass(hold: _thread.LockType) -> None:
+    with hold:
+        return
 
 
 def wait(

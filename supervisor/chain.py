@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import os
 
+from haltline.protocol.errors import ConfigurationProblem
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,14 +42,20 @@ class Chain:
         """Proves the client to the supervisor; both know it by birth."""
         self.client_pidfd = os.pidfd_open(os.getpid())
         self.ready_r, self.ready_w = os.pipe()
-        """The supervisor says `ready` or `failed: WORDS` here once, and keeps its end open as long as it lives."""
+        """The supervisor says `ready` or `failed: WORDS` here once, and keeps its end open as long as it lives. The
+        guard says `failed` where there is no supervisor."""
         self.bye_r, self.bye_w = os.pipe()
         """One byte from a client that leaves in order: the terminal needs no restoring."""
 
 
 def fork(body: Callable[[], None]) -> int:
-    """Fork a child that runs `body` and exits with 0, or with 1 and a traceback on stderr. Returns its pid."""
-    pid = os.fork()
+    """Fork a child that runs `body` and exits with 0, or with 1 and a traceback on stderr. Returns its pid. Raises
+    ConfigurationProblem where the system has no room for another process."""
+    try:
+        pid = os.fork()
+    except OSError as error:
+        words = f"the system refuses to start another process (see ulimit -u): {error.strerror}"
+        raise ConfigurationProblem(words) from error
     if pid == 0:
         _run(body)
     return pid

@@ -18,6 +18,7 @@ import signal
 import time
 
 from haltline.protocol import linux, secrets, times, trees
+from haltline.protocol.errors import ConfigurationProblem
 from haltline.supervisor.chain import Chain, fork, let_go_of_streams, remove_folder
 
 TYPE_CHECKING = False
@@ -77,7 +78,12 @@ def run(chain: Chain, supervisor: Callable[[Chain], None]) -> None:
     terminal = Terminal()
     os.close(chain.ready_r)
     os.close(chain.bye_w)
-    pid = fork(lambda: supervisor(chain))
+    try:
+        pid = fork(lambda: supervisor(chain))
+    except ConfigurationProblem as problem:
+        os.write(chain.ready_w, f"failed: {problem}\n".encode())
+        remove_folder(chain.folder)
+        return
     os.close(chain.ready_w)
     secrets.forget(os.environ)
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))  # waited for with sigtimedwait

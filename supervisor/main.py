@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable
 
 from haltline.protocol import linux, secrets
+from haltline.protocol.errors import ConfigurationProblem
 from haltline.protocol.exits import BUG
 from haltline.supervisor.chain import Chain, fork, let_go_of_streams
 
@@ -28,7 +29,11 @@ def run(chain: Chain, roles_module: str) -> None:
     _import_base()
     supervisor_pidfd = os.pidfd_open(os.getpid())
     ours, zygotes = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    zygote_pid = fork(lambda: _zygote(chain, ours, zygotes, supervisor_pidfd, lower_limit, roles_module))
+    try:
+        zygote_pid = fork(lambda: _zygote(chain, ours, zygotes, supervisor_pidfd, lower_limit, roles_module))
+    except ConfigurationProblem as problem:
+        os.write(chain.ready_w, f"failed: {problem}\n".encode())
+        return
     zygotes.close()
     secrets.forget(os.environ)
     linux.set_not_dumpable()

@@ -168,6 +168,53 @@ def test_a_prompt_that_is_not_utf8_is_repaired() -> None:
     assert [event["text"] for event in said if event.get("role") == "user"] == ["gr\ufffdn"]
 
 
+@pytest.mark.parametrize("refused", ["guard", "supervisor", "zygote"])
+def test_a_system_that_has_no_room_for_a_process_is_named_and_nothing_is_left(home: Path, refused: str) -> None:
+    """`ulimit -u`. Root has no such limit, so the n-th fork fails as the kernel would make it fail."""
+    program = f"""
+import os
+left, fork = {("guard", "supervisor", "zygote").index(refused)}, os.fork
+def fork_while_there_is_room():
+    global left
+    left -= 1
+    if left < 0:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+    return fork()
+os.fork = fork_while_there_is_room
+from haltline.cli.launcher import main
+main()
+"""
+    command = [sys.executable, "-I", "-c", program, "run", "-m", "demo", "x"]
+    ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=False)
+    words = "the system refuses to start another process (see ulimit -u): Resource temporarily unavailable"
+    assert complaint(ended) == (78, f"haltline: {words}\n")
+    assert list((home / "run").iterdir()) == []
+    assert not (home / "state" / "logs").exists()
+
+
+def test_a_system_that_has_no_room_for_a_thread_is_named(tmp_path: Path) -> None:
+    """ZeroMQ would end the process by SIGABRT. Root has no such limit, so this is nobody."""
+    program = """
+import os, resource, sys
+from haltline.cli.lane import Lane
+from haltline.protocol.endpoints import Endpoints
+from haltline.protocol.errors import ConfigurationProblem
+if os.getuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+try:
+    Lane(Endpoints(sys.argv[1]), b"token")
+except ConfigurationProblem as problem:
+    print(problem)
+"""
+    command = [sys.executable, "-I", "-c", program, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    words = "the system refuses to start another thread (see ulimit -u): can't start new thread\n"
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, words, "")
+
+
 def test_a_bug_of_ours_is_one_line_with_the_path_of_its_log(home: Path) -> None:
     (home / "run").mkdir(mode=0o700)
     broken = (
