@@ -17,6 +17,8 @@ wanted, `close`.
    exit code is not 0.
 """
 
+import os
+import select
 import time
 from collections import deque
 from typing import Final, NoReturn
@@ -24,11 +26,12 @@ from typing import Final, NoReturn
 import msgspec
 
 from haltline.cli.interrupts import Interrupted, Presses, code_of
+from haltline.cli.lines_in import LineReader
 from haltline.cli.loop import Loop, SupervisorLost
 from haltline.cli.outlet import Outlet
 from haltline.cli.owned import Owned
 from haltline.cli.pieces import Piece, View, note
-from haltline.cli.questions import KEYS, Questions, Reply
+from haltline.cli.questions import Questions, Reply, no_answer
 from haltline.cli.seen import Seen
 from haltline.cli.session_settings import Decided
 from haltline.cli.silence import Silence
@@ -48,7 +51,7 @@ from haltline.protocol.client_messages import (
     ToClient,
 )
 from haltline.protocol.errors import BrokenInvariant, ConfigurationProblem
-from haltline.protocol.events import Approval, Result, Worker
+from haltline.protocol.events import Approval, Result, ToolResult, ToolUse, Worker
 from haltline.protocol.kinds import CancelBy, Reason
 from haltline.protocol.lines import Line
 from haltline.protocol.timestamps import rfc3339
@@ -83,6 +86,8 @@ class Client:
         self._inbox: deque[ToClient] = deque()
         self._seen = Seen()
         self._questions = Questions()
+        self._ahead = LineReader()
+        """Prompts that were typed while a run went on."""
         self._interactive = False
         self._presses: Presses | None = None
         """Of the run that is going on; None: there is none."""
@@ -234,7 +239,9 @@ class Client:
             line = self._with_log(line, line.event)
         self._seen.note(line)
         self._outlet.put(self._view.show(line, time.monotonic()))
-        if isinstance(line.event, Approval) and self._interactive and self._questions.hear(line.event):
+        if isinstance(line.event, ToolUse | ToolResult):
+            self._questions.note(line.event)
+        elif isinstance(line.event, Approval) and self._interactive and self._questions.hear(line.event):
             self._ask()
 
     def _with_log(self, line: Line, result: Result) -> Line:
@@ -245,8 +252,15 @@ class Client:
         return msgspec.structs.replace(line, event=msgspec.structs.replace(result, message=f"{result.message}: {log}"))
 
     def _ask(self) -> None:
-        discard_typed_ahead(self._stdin_fd)
-        self._outlet.put((Piece("err", self._questions.text()),))
+        self._typed_ahead()
+        self._outlet.ask(self._questions.text())
+
+    def _typed_ahead(self) -> None:
+        """What was typed before a question was read does not answer it: whole lines are prompts to come, the begun
+        one is dropped."""
+        while is_readable(self._stdin_fd) and not self._ahead.ended:
+            self._ahead.feed(os.read(self._stdin_fd, 65536))
+        discard_begun_line(self._stdin_fd)
 
     def _answer(self) -> None:
         while self._questions:
@@ -254,13 +268,16 @@ class Client:
             if line is not None:
                 reply = self._questions.answer(line)
             elif self._loop.typed.ended:
+                self._outlet.put((Piece("err", "\n"),))  # Ctrl+D left the cursor behind the question
                 reply = self._questions.end_of_input()
             else:
                 return
             if reply is None:
-                self._outlet.put((Piece("err", KEYS),))
+                self._outlet.put((Piece("err", no_answer(line or "")),))
                 continue
+            self._loop.typed.reopen()  # one Ctrl+D answers one question
             self._send_answer(reply)
+            self.say(reply.echo)
             if self._questions:
                 self._ask()
 
@@ -273,11 +290,12 @@ class Client:
         """The next line of standard input, None at its end or when the session has ended. Raises Interrupted."""
         self._outlet.put((Piece("err", prompt),))
         while not (self.ended or self._outlet.reader_lost):
-            line = self._loop.typed.next()
-            if line is not None:
-                return line
-            if self._loop.typed.ended:
-                return None
+            for typed in (self._ahead, self._loop.typed):
+                line = typed.next()
+                if line is not None:
+                    return line
+                if typed.ended:
+                    return None
             try:
                 self._take(self._wait(None, typing=True))
             except SupervisorLost as lost:
@@ -338,6 +356,8 @@ class Client:
         meaning = presses.press(number)
         if meaning == "leave":
             self._leave(presses.exit_code)
+        if self._questions:
+            self._outlet.put((Piece("err", "\n"),))  # the cursor stands behind the question
         self._outlet.put((note("stopping" if meaning == "stop" else "stopping at once, without grace"),))
         self._ask_for_stop(by="signal", exit_code=presses.exit_code)
 
@@ -368,8 +388,13 @@ class Client:
             self._ask_for_stop(by="lost_client", exit_code=exits.INTERRUPTED)
 
 
-def discard_typed_ahead(fd: int) -> None:
-    """What was typed before a question was read does not answer it."""
+def is_readable(fd: int) -> bool:
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return any(events & select.POLLIN for _, events in poll.poll(0))
+
+
+def discard_begun_line(fd: int) -> None:
     import termios
 
     try:

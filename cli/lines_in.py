@@ -18,6 +18,10 @@ class LineReader:
         else:
             self._ended = True
 
+    def reopen(self) -> None:
+        """Forget the end: after Ctrl+D a terminal gives more."""
+        self._ended = False
+
     @property
     def ended(self) -> bool:
         """True: no line is left and none will come."""

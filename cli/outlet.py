@@ -79,6 +79,14 @@ class Outlet:
                 text = self._from_new_line(text)
             self._queue(piece.to, text)
 
+    def ask(self, text: str) -> None:
+        """Put a question on stderr, on a line of its own also where stdout is a pipe whose reader writes to the same
+        screen, which nobody can know."""
+        if self._out_open and not self._same_screen:
+            self._out_open = False
+            text = "\n" + text
+        self.put((Piece("err", text),))
+
     def set_status(self, text: str | None) -> None:
         """Show `text` as the bottom line, or none."""
         if text is not None:

@@ -181,8 +181,8 @@ class TextView:
         return self._line("dim", f"{error.kind}: {one_line(error.message)}")
 
     def _approval(self, approval: events.Approval) -> tuple[Piece, ...]:
-        """A question to a person is put by the client, which waits for the answer."""
-        if approval.answer is None:
+        """A question to a person is put by the client, which says itself what was answered."""
+        if approval.answer is None or approval.by == "user":
             return ()
         words = self._calls.get(approval.call_id, approval.call_id)
         return self._line("dim", f"{words}: {approval.answer}{f' (by {approval.by})' if approval.by else ''}")

@@ -7,12 +7,13 @@ import msgspec
 import pytest
 
 from haltline.cli import durations, prompt_text
+from haltline.cli.asked import in_full
 from haltline.cli.interrupts import Interrupted, Presses
 from haltline.cli.lines_in import LineReader
 from haltline.cli.printable import fit, one_line
 from haltline.cli.prompt_text import Given, compose, read_all
 from haltline.cli.ps import table
-from haltline.cli.questions import KEYS, Questions, Reply
+from haltline.cli.questions import KEYS, Questions, Reply, no_answer
 from haltline.cli.seen import UNOPENED, Seen
 from haltline.cli.silence import Silence
 from haltline.cli.version import VERSION
@@ -102,14 +103,19 @@ def asked(call_id: str, question: str = "run it?") -> events.Approval:
     return events.Approval(call_id=CallId(call_id), question=question)
 
 
+def about(call_id: str, name: str, **arguments: str) -> events.ToolUse:
+    raw = msgspec.json.encode(arguments).decode()
+    return events.ToolUse(call_id=CallId(call_id), name=name, arguments_raw=raw)
+
+
 @pytest.mark.parametrize(
     ("line", "reply"),
     [
-        ("y", Reply(CallId("c1"), "yes")),
-        ("Y", Reply(CallId("c1"), "always_tool")),
-        ("a", Reply(CallId("c1"), "always_all")),
-        ("n", Reply(CallId("c1"), "no")),
-        (" n  use the other file ", Reply(CallId("c1"), "no", "use the other file")),
+        ("y", Reply(CallId("c1"), "yes", tool="shell")),
+        ("Y", Reply(CallId("c1"), "always_tool", tool="shell")),
+        ("a", Reply(CallId("c1"), "always_all", tool="shell")),
+        ("n", Reply(CallId("c1"), "no", tool="shell")),
+        (" n  use the other file ", Reply(CallId("c1"), "no", "use the other file", tool="shell")),
         ("", None),
         ("yes please", None),
         ("A", None),
@@ -119,19 +125,78 @@ def asked(call_id: str, question: str = "run it?") -> events.Approval:
 def test_a_question_takes_these_answers_and_no_other(line: str, reply: Reply | None) -> None:
     """J3."""
     questions = Questions()
+    questions.note(about("c1", "shell", command="make"))
     assert questions.hear(asked("c1"))
     assert questions.answer(line) == reply
     assert bool(questions) == (reply is None)
 
 
+def test_an_answer_is_echoed_as_it_was_understood() -> None:
+    c1 = CallId("c1")
+    assert [
+        Reply(c1, "yes", tool="shell").echo,
+        Reply(c1, "always_tool", tool="shell").echo,
+        Reply(c1, "always_all", tool="shell").echo,
+        Reply(c1, "no", tool="shell").echo,
+        Reply(c1, "no", "use make", tool="shell").echo,
+    ] == [
+        "shell: allowed once",
+        "shell: allowed for this session",
+        "shell: everything allowed for this session",
+        "shell: denied",
+        "shell: denied (use make)",
+    ]
+    assert no_answer("what\x1b?") == "'what\u241b?' is no answer; type y, Y, n or a, then Enter > "
+
+
 def test_questions_are_put_one_after_the_other_and_an_answer_from_elsewhere_counts() -> None:
     questions = Questions()
     assert [questions.hear(asked("c1", "one\x1b[A?")), questions.hear(asked("c2", "two?"))] == [True, False]
-    assert questions.text() == f"one␛[A?\n{KEYS}"
+    assert questions.text() == f"one\u241b[A?\n{KEYS}"
     assert questions.hear(events.Approval(call_id=CallId("c1"), question="one?", answer="denied", by="cancel"))
     assert questions.text() == f"two?\n{KEYS}"
-    assert questions.end_of_input() == Reply(CallId("c2"), "no")
+    assert questions.end_of_input() == Reply(CallId("c2"), "no", tool="the call")
     assert not questions
+
+
+def test_a_question_shows_in_full_what_it_is_about() -> None:
+    """J3: what is allowed has been seen."""
+    questions = Questions()
+    questions.note(about("c1", "edit_file", path="a.py", old="def f():\n    return 1", new="def f():\n    return 2\n"))
+    questions.hear(asked("c1", "Allow edit_file: a.py"))
+    assert questions.text() == f"Allow edit_file: a.py\n   def f():\n  -    return 1\n  +    return 2\n{KEYS}"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "lines"),
+    [
+        ("shell", {"command": "make test"}, []),
+        ("shell", {"command": "cd a &&\n\x1b[A rm -r b\n"}, ["cd a &&", "\u241b[A rm -r b"]),
+        ("shell", {"command": "x" * 401 + "y"}, ["x" * 300 + "\u2026 2 characters left out \u2026" + "x" * 99 + "y"]),
+        ("write_file", {"path": "a", "content": "one\n"}, ["4 bytes, 1 line", "+one"]),
+        ("write_file", {"path": "a", "content": "gr\u00fcn\nx"}, ["7 bytes, 2 lines", "+gr\u00fcn", "+x"]),
+        ("edit_file", {"path": "a", "old": "x", "new": "x\n"}, ["(only line ends change)"]),
+        ("edit_file", {"path": "a", "old": "1\n2\n3\n4\n5", "new": "1\n2\n3\n4\nV"}, [" 2", " 3", " 4", "-5", "+V"]),
+        ("read_file", {"path": "/etc/hosts"}, []),
+        ("no_such_tool", {"path": "/etc/hosts"}, []),
+        ("shell", {"nothing": "x"}, ['{"nothing":"x"}']),
+    ],
+)
+def test_what_stands_below_a_question(name: str, arguments: dict[str, str], lines: list[str]) -> None:
+    assert list(in_full(name, msgspec.json.encode(arguments).decode())) == lines
+
+
+def test_what_stands_below_a_question_is_bounded_and_says_what_is_left_out() -> None:
+    """A command hides nothing at its end."""
+    command = "\n".join(f"echo {number}" for number in range(50))
+    shown = in_full("shell", msgspec.json.encode({"command": command}).decode())
+    assert (len(shown), shown[11:14], shown[-1]) == (
+        20,
+        ("echo 11", "\u2026 31 lines left out \u2026", "echo 43"),
+        "echo 49",
+    )
+    huge = msgspec.json.encode({"path": "a", "old": "a\n" * 60_000, "new": "b\n" * 60_000}).decode()
+    assert len(in_full("edit_file", huge)) == 20
 
 
 def test_lines_come_out_whole_whatever_pieces_they_came_in() -> None:

@@ -291,22 +291,36 @@ def test_a_question_is_answered_with_a_line(stage: Stage) -> None:
     """J3."""
     acting = running(stage, stage.client(plain()))
     stage.show(ask("c1"))
-    stage.until_err("run c1?\n[y] yes")
+    stage.until_err("run c1?\n[y] once")
     stage.type("what?\n")
+    stage.until_err("'what?' is no answer; type y, Y, n or a, then Enter > ")
     stage.type("n use the other file\n")
     answer = Answer(session_id=SESSION, call_id=CallId("c1"), answer="no", words="use the other file")
     assert stage.hear(Answer) == answer
     stage.show(OK)
     closed(stage)
     assert acting.result() == 0
-    assert stage.err.count(b"[y] yes") == 2
+    assert b"the call: denied (use the other file)\n" in stage.err
+
+
+def test_a_question_starts_a_line_of_its_own_behind_text_in_a_pipe(stage: Stage) -> None:
+    """The pipe's reader may write to the same screen."""
+    acting = running(stage, stage.client(plain()))
+    stage.show(delta("unfinished"), ask("c1"))
+    stage.until_err("Enter > ")
+    assert stage.err.startswith(b"\nrun c1?")
+    stage.type("y\n")
+    stage.hear(Answer)
+    stage.show(OK)
+    closed(stage)
+    assert acting.result() == 0
 
 
 def test_a_question_does_not_keep_a_cancel_from_working(stage: Stage) -> None:
     """F7."""
     acting = running(stage, stage.client(plain()))
     stage.show(ask("c1"))
-    stage.until_err("[y] yes")
+    stage.until_err("Enter > ")
     stage.press(signal.SIGINT)
     stage.hear(CancelRequest)
     stage.show(events.Approval(call_id=CallId("c1"), question="run c1?", answer="cancelled", by="signal"), CANCELLED)

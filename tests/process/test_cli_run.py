@@ -12,6 +12,7 @@ import pytest
 from support.command import COMMAND, Running, run
 
 from haltline.cli.own_command import own_command
+from haltline.gateway import demo as repository
 
 OK_TEXT = "one two three four five six seven eight nine ten"
 WITHIN_S = 20
@@ -183,13 +184,44 @@ def test_a_person_is_asked_and_answers_with_a_line(tmp_path: Path) -> None:
     """J3; what the person said is an event, and the model reads it."""
     terminal = spawn("run", "-m", "demo/loop", "-C", str(tmp_path), "go")
     terminal.expect_exact("Allow shell: echo the same")
-    terminal.expect_exact("everything for the session > ")
+    terminal.expect_exact("then Enter > ")
     terminal.sendline("a")
+    terminal.expect_exact("shell: everything allowed for this session")
     terminal.expect_exact("shell echo the same: done")
     terminal.expect_exact("I was going in circles.")
     terminal.expect(pexpect.EOF)
     terminal.close()
     assert terminal.exitstatus == 0
+
+
+def test_one_ctrl_d_denies_one_question_and_the_next_is_asked(tmp_path: Path) -> None:
+    """J3: the end of a terminal's input is no end for ever."""
+    repository.copy_to(tmp_path)
+    terminal = spawn("run", "-m", "demo/repair", "-C", str(tmp_path), "go")
+    terminal.expect_exact("Allow shell: ")
+    terminal.expect_exact("then Enter > ")
+    terminal.sendeof()
+    terminal.expect_exact("\r\nshell: denied\r\n")
+    terminal.expect_exact("then Enter > ")
+    terminal.sendline("y")
+    terminal.expect_exact(": allowed once\r\n")
+    terminal.sendintr()
+    terminal.expect_exact("stopping")
+    terminal.expect(pexpect.EOF)
+    terminal.close()
+    assert terminal.exitstatus == 130
+
+
+def test_a_line_typed_during_a_run_is_the_next_prompt_also_when_a_question_came(tmp_path: Path) -> None:
+    terminal = spawn("chat", "-m", "demo/loop", "-C", str(tmp_path))
+    terminal.expect_exact("> ")
+    terminal.send("first\nsecond\n")
+    for _ in range(2):
+        terminal.expect_exact("Allow shell: echo the same")
+        terminal.expect_exact("then Enter > ")
+        terminal.sendline("n")
+        terminal.expect_exact("shell: denied")
+    terminal.close(force=True)
 
 
 def test_a_wait_counts_down_on_a_terminal() -> None:
