@@ -22,6 +22,7 @@ CORE = (
     "failures",
     "feedback",
     "history",
+    "last_words",
     "overdue",
     "repeat",
     "response_calls",
