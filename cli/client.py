@@ -258,6 +258,8 @@ class Client:
     def _typed_ahead(self) -> None:
         """What was typed before a question was read does not answer it: whole lines are prompts to come, the begun
         one is dropped."""
+        if pasted := self._loop.typed.take():
+            self._ahead.feed(pasted)
         while is_readable(self._stdin_fd) and not self._ahead.ended:
             self._ahead.feed(os.read(self._stdin_fd, 65536))
         discard_begun_line(self._stdin_fd)

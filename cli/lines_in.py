@@ -18,6 +18,12 @@ class LineReader:
         else:
             self._ended = True
 
+    def take(self) -> bytes:
+        """Everything that has come and was not handed out."""
+        data = bytes(self._data)
+        self._data.clear()
+        return data
+
     def reopen(self) -> None:
         """Forget the end: after Ctrl+D a terminal gives more."""
         self._ended = False

@@ -303,6 +303,20 @@ def test_a_question_is_answered_with_a_line(stage: Stage) -> None:
     assert b"the call: denied (use the other file)\n" in stage.err
 
 
+def test_one_paste_does_not_answer_a_question_that_nobody_has_seen(stage: Stage) -> None:
+    acting = running(stage, stage.client(plain()))
+    stage.show(ask("c1"), ask("c2"))
+    stage.until_err("Enter > ")
+    stage.type("y\na\n")
+    assert stage.hear(Answer) == Answer(session_id=SESSION, call_id=CallId("c1"), answer="yes")
+    stage.until_err("run c2?")
+    stage.type("n\n")
+    assert stage.hear(Answer) == Answer(session_id=SESSION, call_id=CallId("c2"), answer="no")
+    stage.show(OK)
+    closed(stage)
+    assert acting.result() == 0
+
+
 def test_a_question_starts_a_line_of_its_own_behind_text_in_a_pipe(stage: Stage) -> None:
     """The pipe's reader may write to the same screen."""
     acting = running(stage, stage.client(plain()))
