@@ -4,6 +4,7 @@ from typing import Final
 
 import click
 
+from haltline.cli.whole_numbers import WholeNumber
 from haltline.gateway import main, scenarios
 
 _LONGEST_PORT: Final = 65535
@@ -23,7 +24,7 @@ def _list() -> str:
 command = click.Command(
     "gateway",
     params=[
-        click.Option(["--port"], type=click.IntRange(0, _LONGEST_PORT), default=0, help="Default: a free one."),
+        click.Option(["--port"], type=WholeNumber(0, _LONGEST_PORT), default=0, help="Default: a free one."),
         click.Option(["--scenario"], metavar="NAME", help="For models that name none."),
         click.Option(["--log"], metavar="FILE", help="One JSON line per request, response, piece and disconnect."),
     ],

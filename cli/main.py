@@ -94,7 +94,7 @@ def cli(owned: Owned | None, argv: list[str]) -> int:
     except click.exceptions.Exit as done:  # after --help and --version
         return done.exit_code
     except click.UsageError as problem:
-        return _fail(_usage(problem), exits.USAGE)
+        return _fail(_usage(problem, argv), exits.USAGE)
     except UsageProblem as problem:
         return _fail(str(problem), exits.USAGE)
     except ConfigurationProblem as problem:
@@ -108,10 +108,9 @@ def cli(owned: Owned | None, argv: list[str]) -> int:
     return code if isinstance(code, int) else exits.COMPLETED
 
 
-def _usage(problem: click.UsageError) -> str:
-    words = problem.format_message()
-    path = problem.ctx.command_path if problem.ctx is not None else "haltline"
-    return f"{words} (see `{path} --help`)"
+def _usage(problem: click.UsageError, argv: list[str]) -> str:
+    command = f" {argv[0]}" if argv and argv[0] in _COMMANDS else ""
+    return f"{problem.format_message()} (see `haltline{command} --help`)"
 
 
 def _fail(words: str, code: int) -> int:

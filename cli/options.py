@@ -11,6 +11,7 @@ import msgspec
 
 from haltline.cli import durations
 from haltline.cli.config_tables import MOST
+from haltline.cli.whole_numbers import WholeNumber
 from haltline.protocol.errors import UsageProblem
 from haltline.protocol.kinds import Api, ApprovalMode
 from haltline.protocol.tools import TOOLS
@@ -69,6 +70,17 @@ def unavailable(options: SessionOptions) -> None:
         raise UsageProblem(f"--resume {absent}")
 
 
+class _Offered(click.Choice[str]):
+    """A choice that offers what there is, and lets what is only promised pass on to `unavailable`."""
+
+    def __init__(self, offered: tuple[str, ...], promised: tuple[str, ...]) -> None:
+        super().__init__(offered)
+        self._promised = promised
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return value if value in self._promised else super().convert(value, param, ctx)
+
+
 def _duration(_ctx: click.Context, _param: click.Parameter, text: str | None) -> float | None:
     """A length of time above 0, in seconds."""
     seconds = _duration_or_none(_ctx, _param, text)
@@ -95,7 +107,7 @@ def _tool_names(_ctx: click.Context, _param: click.Parameter, texts: tuple[str, 
     return names
 
 
-_COUNT: Final = click.IntRange(min=0, max=MOST)
+_COUNT: Final = WholeNumber(0, MOST)
 
 
 def session_params() -> list[click.Parameter]:
@@ -104,7 +116,7 @@ def session_params() -> list[click.Parameter]:
         click.Option(
             ["-m", "--model"], metavar="[PROVIDER/]NAME", help="The model. `demo` needs no key and no network."
         ),
-        click.Option(["--api"], type=click.Choice(get_args(Api)), help="Wire format of the server."),
+        click.Option(["--api"], type=_Offered(("chat",), get_args(Api)), help="Wire format of the server."),
         click.Option(["--base-url"], metavar="URL", help="Server, /v1 included."),
         click.Option(["-C", "--cd", "directory"], metavar="DIR", help="Workspace; default: the current folder."),
         click.Option(["-o", "--output"], type=click.Choice(get_args(Output)), help="What stdout carries."),
@@ -130,7 +142,11 @@ def session_params() -> list[click.Parameter]:
         _time("--progress-timeout", "Without a model event."),
         _time("--request-timeout", "One whole request."),
         click.Option(["--retry"], type=click.Choice(get_args(RetryName)), help="How patiently requests are repeated."),
-        click.Option(["--isolation"], type=click.Choice(get_args(IsolationName)), help="How process trees are held."),
+        click.Option(
+            ["--isolation"],
+            type=_Offered(("auto", "subreaper"), get_args(IsolationName)),
+            help="How process trees are held.",
+        ),
         click.Option(["-c", "--continue", "continue_last"], is_flag=True, hidden=True),
         click.Option(["-r", "--resume"], is_flag=False, flag_value="", hidden=True),
         click.Option(["--ephemeral"], is_flag=True, help="Keep nothing in the journal."),

@@ -13,7 +13,7 @@ from haltline.cli.config_file import Source
 from haltline.cli.model_choice import ModelChoice, Said, choose
 from haltline.cli.options import SessionOptions, unavailable
 from haltline.cli.version import VERSION
-from haltline.protocol.errors import UsageProblem
+from haltline.protocol.errors import ConfigurationProblem, UsageProblem
 from haltline.protocol.kinds import ApprovalMode
 from haltline.protocol.settings import (
     DELTA_WINDOW_MS,
@@ -44,6 +44,11 @@ def decide(
     """`cwd`: the resolved workspace. `interactive`: a person sits at a terminal.
     Raises UsageProblem or ConfigurationProblem."""
     unavailable(options)
+    for source in (user, project):
+        if source.config.api not in (None, "chat"):
+            raise ConfigurationProblem(
+                f"{source.path}: api: {source.config.api} is not available in this version; expected chat"
+            )
     _refuse_contradictions(options)
     choice = _model(options, env, user, project)
     if options.max_budget_usd:

@@ -17,6 +17,7 @@ from haltline.cli.owned import Owned
 from haltline.cli.soak_run import RoundSeen, Soak
 from haltline.cli.starting import start
 from haltline.cli.version import VERSION
+from haltline.cli.whole_numbers import WholeNumber
 from haltline.protocol import exits, processes, times
 from haltline.protocol.errors import BrokenInvariant, ConfigurationProblem
 
@@ -140,10 +141,10 @@ command = click.Command(
     "soak",
     params=[
         click.Option(
-            ["--sessions"], type=click.IntRange(1, 1000), default=20, show_default=True, help="Beside each other."
+            ["--sessions"], type=WholeNumber(1, 1000), default=20, show_default=True, help="Beside each other."
         ),
         click.Option(
-            ["--rounds"], type=click.IntRange(1, 10_000), default=5, show_default=True, help="One after the other."
+            ["--rounds"], type=WholeNumber(1, 10_000), default=5, show_default=True, help="One after the other."
         ),
         click.Option(
             ["--seed"], type=int, default=1, show_default=True, help="Decides who does what and is stopped when."

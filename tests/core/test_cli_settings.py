@@ -240,6 +240,7 @@ def test_a_command_line_that_cannot_be_is_refused_by_name(
         ),
         (SessionOptions(model="m"), KEY, ConfigFile(key_variable="MY_API_KEY"), "the variable MY_API_KEY is not set"),
         (SessionOptions(model="m"), KEY, ConfigFile(base_url="h"), "/u/config.toml: 'h' is no URL"),
+        (SessionOptions(model="demo"), {}, ConfigFile(api="messages"), "/u/config.toml: api: messages is not available"),
     ],
 )
 def test_a_configuration_that_cannot_be_says_where(
@@ -360,8 +361,9 @@ def test_every_option_arrives_with_its_unit() -> None:
         (("--idle-timeout", "0"), "0 would end it before it began"),
         (("--tool-timeout", "-3"), "'-3' is not a length of time"),
         (("--allowed-tools", "rm"), "'rm' is no tool; there are shell, read_file, write_file"),
-        (("--max-turns", "-1"), "-1 is not in the range 0<=x<=1000000000000."),
-        (("--api", "soap"), "'soap' is not one of"),
+        (("--max-turns", "-1"), "-1 is not between 0 and 1,000,000,000,000."),
+        (("--max-turns", "x"), "'x' is not a whole number."),
+        (("--api", "soap"), "'soap' is not 'chat'."),
     ],
 )
 def test_a_wrong_value_names_its_option(arguments: tuple[str, str], words: str) -> None:
