@@ -51,7 +51,7 @@ def test_init_is_first_and_both_workers_are_started(drive: Drive) -> None:
             event=events.Init(
                 model="m",
                 api="chat",
-                cwd="/work/space",
+                cwd="/w/space",
                 approval_mode="yolo",
                 retry="interactive",
                 isolation="subreaper",
