@@ -1,8 +1,11 @@
 """The end of a run in words for stderr: the receipt of a stop, or why it failed. Pure."""
 
+from typing import assert_never
+
 from haltline.cli.printable import one_line
 from haltline.cli.tool_words import seconds
 from haltline.protocol.events import CancelReceipt, Result
+from haltline.protocol.kinds import Kind, Subkind
 
 
 def ending(result: Result) -> str | None:
@@ -10,31 +13,40 @@ def ending(result: Result) -> str | None:
     match result.reason:
         case "completed":
             return None
-        case "cancelled" | "killed":
-            return stopped(result.reason, result.cancel)
+        case "cancelled":
+            return stopped("stopped", result.cancel)
+        case "killed":
+            return stopped("killed", result.cancel)
+        case "limit" | "loop":
+            return f"haltline: stopped: {_why(result)}"
+        case "context_overflow" | "worker_failed" | "failed":
+            return f"haltline: {_why(result)}"
         case _:
-            return f"haltline: {one_line(_why(result))}"
+            assert_never(result.reason)
 
 
-def stopped(reason: str, receipt: CancelReceipt | None) -> str:
+def stopped(what: str, receipt: CancelReceipt | None) -> str:
+    """`stopped in 4 ms: stream closed, 0 processes ended by force, 0 left`."""
     if receipt is None:
-        return reason
-    parts = [f"{reason} in {seconds(receipt.total_ms)}"]
-    if receipt.stream_ms is not None:
-        parts.append(f"stream closed in {seconds(receipt.stream_ms)}")
-    if receipt.tools_ms is not None:
-        parts.append(f"tools gone in {seconds(receipt.tools_ms)}")
-    parts.append(f"{receipt.killed} ended by force, rung {receipt.rung}, {receipt.survivors} left")
-    return ": ".join((parts[0], ", ".join(parts[1:])))
+        return what
+    parts = [
+        *(["stream closed"] if receipt.stream_ms is not None else []),
+        *(["tools ended"] if receipt.tools_ms is not None else []),
+        f"{receipt.killed} process{'' if receipt.killed == 1 else 'es'} ended by force",
+        f"{receipt.survivors} left",
+    ]
+    return f"{what} in {seconds(receipt.total_ms)}: {', '.join(parts)}"
 
 
 def _why(result: Result) -> str:
-    what: list[str] = [result.reason]
-    if result.kind is not None and result.kind != result.reason:
-        what.append(result.kind if result.subkind is None else f"{result.kind}/{result.subkind}")
-    if result.detector is not None:
-        what.append(result.detector)
-    return f"{' '.join(what)}: {result.message}" if result.message else " ".join(what)
+    """Plain words first, the name that programs know last."""
+    name = named(result.kind, result.subkind) if result.kind is not None else result.detector
+    words = one_line(result.message) or result.reason
+    return words if name is None else f"{words} ({name})"
+
+
+def named(kind: Kind, subkind: Subkind | None) -> str:
+    return kind if subkind is None else f"{kind}/{subkind}"
 
 
 def summary(result: Result) -> str:

@@ -18,6 +18,7 @@ from haltline.cli.pieces import Piece, note
 from haltline.cli.printable import for_screen, one_line
 from haltline.protocol import events
 from haltline.protocol.ids import CallId
+from haltline.protocol.kinds import Handling
 from haltline.protocol.lines import Line
 
 
@@ -27,10 +28,12 @@ class _Waiting(msgspec.Struct, frozen=True, kw_only=True):
     words: str
     moment: float
     counts: Literal["down", "up"]
+    more: str = ""
+    """After the seconds."""
 
     def at(self, now: float) -> str:
         if self.counts == "down":
-            return f"{self.words} in {max(0, math.ceil(self.moment - now))} s"
+            return f"{self.words} in {max(0, math.ceil(self.moment - now))} s{self.more}"
         gone_s = int(now - self.moment)
         return f"{self.words}, {gone_s} s" if gone_s else self.words
 
@@ -134,15 +137,15 @@ class TextView:
         outcome = tool_words.outcome(result)
         if self._err_terminal:
             return self._line("plain" if result.ok else "red", f"{'✓' if result.ok else '✗'} {words}: {outcome}")
-        return (note(f"{result.call_id} {outcome}" if started else f"{result.call_id} {words}: {outcome}"),)
+        if started:
+            words = words.partition(" ")[0]  # the whole was said when it started
+        return (note(f"{result.call_id} {words}: {outcome}"),)
 
     def _retry(self, retry: events.Retry, now: float) -> tuple[Piece, ...]:
-        attempt = f"attempt {retry.attempt} of {retry.of}"
-        why = f"{retry.kind}: {one_line(retry.message)}"
-        if not self._err_terminal:
-            return (note(f"{why}; {attempt} in {tool_words.seconds(retry.wait_ms)}"),)
-        self._waiting = _Waiting(words=attempt, moment=now + retry.wait_ms / 1000, counts="down")
-        return self._line("dim", why)
+        attempt = f", attempt {retry.attempt} of {retry.of}"
+        again = f"trying again {f'in {tool_words.seconds(retry.wait_ms)}' if retry.wait_ms else 'at once'}"
+        self._waiting = _Waiting(words="trying again", moment=now + retry.wait_ms / 1000, counts="down", more=attempt)
+        return self._line("dim", f"{one_line(retry.message)}; {again}{attempt} ({retry.kind})")
 
     def _worker(self, worker: events.Worker, now: float) -> tuple[Piece, ...]:
         reason = f": {one_line(worker.reason)}" if worker.reason else ""
@@ -178,7 +181,8 @@ class TextView:
         """A retry says it itself; what is surfaced stands in the result."""
         if error.handling in ("retry", "surface"):
             return ()
-        return self._line("dim", f"{error.kind}: {one_line(error.message)}")
+        name = result_words.named(error.kind, error.subkind)
+        return self._line("dim", f"{one_line(error.message)}; {_DONE_ABOUT[error.handling]} ({name})")
 
     def _approval(self, approval: events.Approval) -> tuple[Piece, ...]:
         """A question to a person is put by the client, which says itself what was answered."""
@@ -209,6 +213,13 @@ class TextView:
         return (note(words),)
 
 
+_DONE_ABOUT: Final[dict[Handling, str]] = {
+    "feedback": "the model is told",
+    "compact": "making the conversation shorter",
+    "continue": "going on from there",
+    "retry": "trying again",
+    "surface": "the run ends",
+}
 _LOOP_WORDS: Final = {
     "feedback": "the model was told",
     "ask": "asking you",

@@ -140,7 +140,7 @@ def fail(d: Draft, failure: Failure, more: str = "") -> None:
     _finish(
         d,
         "context_overflow" if failure.kind == "context_overflow" else "failed",
-        message=f"{failure.message}; {more}" if more else failure.message,
+        message=failure.surfaced(more),
         failure=failure,
     )
 
@@ -176,10 +176,22 @@ def stopped(d: Draft, stop: Stop) -> None:
 
 
 def limit_words(tripped: Trip) -> str:
-    return (
-        f"limit of {tripped.which} of the {tripped.scope} reached: "
-        f"{feedback.amount(tripped.used)} used, {feedback.amount(tripped.allowed)} allowed"
-    )
+    """`the time limit of 2 s is reached (2.0 s used)`."""
+    whose = "session's " if tripped.scope == "session" else ""
+    allowed, used = feedback.amount(tripped.allowed), feedback.amount(tripped.used)
+    match tripped.which:
+        case "seconds":
+            return f"the {whose}time limit of {allowed} s is reached ({tripped.used:.1f} s used)"
+        case "turns":
+            return f"the {whose}limit of {allowed} turns is reached ({used} used)"
+        case "tokens":
+            return f"the {whose}limit of {tripped.allowed:,.0f} tokens is reached ({tripped.used:,.0f} used)"
+        case "usd":
+            return f"the {whose}limit of {tripped.allowed:.2f} USD is reached ({tripped.used:.2f} used)"
+        case "invalid_calls":
+            return f"the limit of {allowed} invalid calls in a row is reached ({used} made)"
+        case _:
+            assert_never(tripped.which)
 
 
 def _finish(

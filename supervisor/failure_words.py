@@ -1,7 +1,8 @@
-"""One clear line for the user about a failure. Pure.
+"""Clear words for the user about a failure. Pure.
 
-The line: what failed (with the HTTP status, or the host and port that were not reached), the provider's own words
-reduced to one line, what to do.
+What failed (with the HTTP status, or the host and port that were not reached) and the provider's own words reduced to
+one line; and apart from it what the user can do, which is said only where the failure surfaces: to one that is retried
+the user need do nothing.
 No HTML, no JSON, no key and no control character passes.
 """
 
@@ -21,15 +22,15 @@ READ = 2_000
 
 
 class Saying(msgspec.Struct, frozen=True):
-    """What failed, and what the user can do."""
+    """What failed, and what the user can do; "": nothing."""
 
     what: str
-    do: str
+    do: str = ""
 
 
 SAYINGS: dict[tuple[Kind, Subkind | None], Saying] = {
-    ("aborted", None): Saying("the request was aborted", ""),
-    ("auth", None): Saying("the provider refused the key", "check the key, what it may do, and the base URL"),
+    ("aborted", None): Saying("the request was aborted"),
+    ("auth", None): Saying("the API key was refused", "check the key, what it may do, and the base URL"),
     ("quota_exhausted", None): Saying("the account's quota is used up", "add credit or wait for the reset"),
     ("rate_limited", None): Saying("the provider limits the rate of requests", "wait, or send less per minute"),
     ("server", None): Saying("the provider failed", "try again later"),
@@ -53,7 +54,7 @@ SAYINGS: dict[tuple[Kind, Subkind | None], Saying] = {
     ("content_filtered", None): Saying("a content filter stopped the request", "reword the task"),
     ("content_filtered", "refusal"): Saying("the model refused", "reword the task"),
     ("bad_request", None): Saying("the provider refused the request", "check the model's name and the settings"),
-    ("bad_request", "invalid_generation"): Saying("the provider rejected what its model wrote", "the model is told"),
+    ("bad_request", "invalid_generation"): Saying("the provider rejected what its model wrote"),
     ("malformed_response", None): Saying(
         "the answer could not be read", "check that the base URL is an API of this format"
     ),
@@ -62,6 +63,9 @@ SAYINGS: dict[tuple[Kind, Subkind | None], Saying] = {
 
 UNSENT = Saying("the request could not be sent", "check the base URL and the settings")
 """A bad request that no provider saw."""
+
+NOTHING_THERE = frozenset({301, 302, 303, 307, 308, 404, 405})
+"""Statuses of a server that has no API at the URL that was asked."""
 
 _PORTS = {"http": 80, "https": 443}
 _KEY = re.compile(r"\b((?:sk|pk|rk|gsk|xai|key|api|AIza|ghp|hf|Bearer)[-_ ]?)[A-Za-z0-9_\-]{12,}")
@@ -73,7 +77,7 @@ _CLASS = re.compile(r"^[\w.]*(?:Error|Timeout|Exception|Protocol|gaierror|Cancel
 _ERRNO = re.compile(r"\[Errno -?\d+\]\s*|\s*\(_ssl\.c:\d+\)")
 
 
-def line(
+def words_of(
     kind: Kind,
     subkind: Subkind | None,
     *,
@@ -83,11 +87,12 @@ def line(
     resets_at_s: float | None = None,
     base_url: str = "",
     unsent: bool = False,
-) -> str:
-    """What failed, what was said, what to do.
+) -> Saying:
+    """What failed with what was said about it, and what to do.
 
     `said`: the words of an exception, an adapter or a refusal. `resets_at_s`: Unix seconds of a quota's reset.
-    `base_url`: where the request went; named where the network failed. `unsent`: it went nowhere.
+    `base_url`: where the request went; named where the network failed, doubted where there was no API.
+    `unsent`: it went nowhere.
     """
     saying = SAYINGS.get((kind, subkind)) or SAYINGS[(kind, None)]
     if unsent and kind == "bad_request":
@@ -97,14 +102,22 @@ def line(
     where = server(base_url) if kind == "network" else ""
     told = ", ".join(part for part in (where, f"HTTP {status}" if status is not None else "") if part)
     head = f"{saying.what} ({told})" if told else saying.what
-    return head + (f": {words}" if words else "") + (f"; {saying.do}{when}" if saying.do else "")
+    do = saying.do
+    if status in NOTHING_THERE and kind in ("bad_request", "malformed_response"):
+        doubt = "" if base_url.rstrip("/").endswith("/v1") else " (does it end in /v1?)"
+        do = f"check the base URL{doubt} and the model's name"
+    return Saying(what=head + (f": {words}" if words else ""), do=f"{do}{when}" if do else "")
 
 
-def worker_lost(words: str, base_url: str) -> str:
-    """The line for a worker that died with a request open."""
+def worker_lost(words: str, base_url: str) -> Saying:
+    """A worker died with a request open."""
     where = server(base_url)
     request = f"the request to {where}" if where else "the request"
-    return f"the worker that held {request} ended: {one_line(words) or 'without a word'}; a new one is started"
+    how = one_line(words)
+    return Saying(
+        what=f"the worker that held {request} ended{f': {how}' if how else ' without a word'}",
+        do="what came is kept; ask again",
+    )
 
 
 def server(base_url: str) -> str:

@@ -43,7 +43,9 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     emitted: int = 0
     provider_status: int | None = None
     message: str
-    """One line for the user: what failed, the provider's words, what to do. Never HTML, JSON or a key."""
+    """One line for the user: what failed, the provider's words. Never HTML, JSON or a key."""
+    advice: str = ""
+    """What the user can do where it surfaces; "": nothing."""
     retry_after_ms: int | None = None
     """What the server asked to wait, from the moment of the failure."""
     retry_at_s: float | None = None
@@ -56,6 +58,10 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """context_overflow: the part of it that max_tokens reserves. Lowering that may be enough (E5)."""
     local: bool = False
     """Connection refused on this machine, or no such host: waiting rarely helps (C5)."""
+
+    def surfaced(self, more: str = "") -> str:
+        """The line where nothing else is done about it. `more`: why no more was tried."""
+        return "; ".join(part for part in (self.message, more, self.advice) if part)
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +88,16 @@ def normalise(failed: AttemptFailed, *, emitted: int, phase: Phase, wall_s: floa
     retry_after_ms = retry_after.asked_ms(headers, hints, evidence.texts, wall_s)
     tokens = failure_tokens.tokens(evidence) if verdict.kind == "context_overflow" else failure_tokens.NO_TOKENS
     status = failed.status if _refused(failed) else evidence.status
+    words = failure_words.words_of(
+        verdict.kind,
+        verdict.subkind,
+        status=status,
+        evidence=evidence if failed.timer is None else None,
+        said=failure_words.exception_words(failed.exception) if failed.exception else failed.malformed or "",
+        resets_at_s=resets_at_s,
+        base_url=base_url,
+        unsent=failed.status is None and failed.exception is not None,
+    )
     return Failure(
         kind=verdict.kind,
         subkind=verdict.subkind,
@@ -89,16 +105,8 @@ def normalise(failed: AttemptFailed, *, emitted: int, phase: Phase, wall_s: floa
         phase=phase,
         emitted=emitted,
         provider_status=status,
-        message=failure_words.line(
-            verdict.kind,
-            verdict.subkind,
-            status=status,
-            evidence=evidence if failed.timer is None else None,
-            said=failure_words.exception_words(failed.exception) if failed.exception else failed.malformed or "",
-            resets_at_s=resets_at_s,
-            base_url=base_url,
-            unsent=failed.status is None and failed.exception is not None,
-        ),
+        message=words.what,
+        advice=words.do,
         retry_after_ms=retry_after_ms,
         retry_at_s=resets_at_s if retry_after_ms is None else wall_s + retry_after_ms / 1000,
         limit_tokens=tokens.limit,
@@ -127,24 +135,28 @@ def of_finish(finish: Finish, *, has_text: bool, has_calls: bool, refusal: str, 
             verdict = Verdict(kind="malformed_response", subkind="empty")
         case _:
             assert_never(finish)
+    said = failure_words.words_of(verdict.kind, verdict.subkind, said=refusal)
     return Failure(
         kind=verdict.kind,
         subkind=verdict.subkind,
         phase="body",
         emitted=emitted,
-        message=failure_words.line(verdict.kind, verdict.subkind, said=refusal),
+        message=said.what,
+        advice=said.do,
     )
 
 
 def worker_lost(phase: Phase, emitted: int, words: str, *, base_url: str = "") -> Failure:
     """The LLM worker died with an attempt to `base_url` open; `words` says how it ended."""
     verdict = _broken(phase)
+    said = failure_words.worker_lost(words, base_url)
     return Failure(
         kind=verdict.kind,
         subkind=verdict.subkind,
         phase=phase,
         emitted=emitted,
-        message=failure_words.worker_lost(words, base_url),
+        message=said.what,
+        advice=said.do,
     )
 
 

@@ -76,7 +76,7 @@ def count_invalid(d: Draft) -> Trip | None:
 
 
 def _surface(d: Draft, failure: Failure, text: str, more: str = "") -> None:
-    _show_error(d, failure, "surface")
+    _show_error(d, failure, "surface", more)
     d.state.message = history.message_of(text, partial=True)
     ends.fail(d, failure, more)
 
@@ -170,7 +170,8 @@ def _same_turn_again(d: Draft) -> None:
     d.state.run = msgspec.structs.replace(d.state.run, retry_turn=True)
 
 
-def _show_error(d: Draft, failure: Failure, handling: Handling) -> None:
+def _show_error(d: Draft, failure: Failure, handling: Handling, more: str = "") -> None:
+    """Advice to the user belongs to what surfaces alone. `more`: why no more was tried."""
     d.show(
         events.Error(
             kind=failure.kind,
@@ -178,7 +179,7 @@ def _show_error(d: Draft, failure: Failure, handling: Handling) -> None:
             phase=failure.phase,
             emitted=failure.emitted,
             provider_status=failure.provider_status,
-            message=failure.message,
+            message=failure.surfaced(more) if handling == "surface" else failure.message,
             retryable=failures.retryable(failure),
             handling=handling,
         )

@@ -240,7 +240,12 @@ def test_a_command_line_that_cannot_be_is_refused_by_name(
         ),
         (SessionOptions(model="m"), KEY, ConfigFile(key_variable="MY_API_KEY"), "the variable MY_API_KEY is not set"),
         (SessionOptions(model="m"), KEY, ConfigFile(base_url="h"), "/u/config.toml: 'h' is no URL"),
-        (SessionOptions(model="demo"), {}, ConfigFile(api="messages"), "/u/config.toml: api: messages is not available"),
+        (
+            SessionOptions(model="demo"),
+            {},
+            ConfigFile(api="messages"),
+            "/u/config.toml: api: messages is not available",
+        ),
     ],
 )
 def test_a_configuration_that_cannot_be_says_where(

@@ -81,7 +81,7 @@ RUNS: dict[str, tuple[list[events.AnyEvent], str, str]] = {
             msgspec.structs.replace(OK, reason="failed", kind="auth", message="bad key", exit_code=77),
         ],
         "",
-        "haltline: failed auth: bad key\n",
+        "haltline: bad key (auth)\n",
     ),
     "429 then ok": (
         [
@@ -97,7 +97,7 @@ RUNS: dict[str, tuple[list[events.AnyEvent], str, str]] = {
             OK,
         ],
         "hi\n",
-        "rate_limited: slow down; attempt 2 of 3 in 1.0 s\n",
+        "slow down; trying again in 1.0 s, attempt 2 of 3 (rate_limited)\n",
     ),
     "SIGINT": (
         [
@@ -118,7 +118,7 @@ RUNS: dict[str, tuple[list[events.AnyEvent], str, str]] = {
             ),
         ],
         "one\n",
-        "cancelled in 4 ms: stream closed in 2 ms, 0 ended by force, rung ack, 0 left\n",
+        "stopped in 4 ms: stream closed, 0 processes ended by force, 0 left\n",
     ),
     "same call x3": (
         [
@@ -139,7 +139,7 @@ RUNS: dict[str, tuple[list[events.AnyEvent], str, str]] = {
         ],
         "I see.\n",
         (
-            "c1 shell echo the same\nc1 done, 40 ms\n"
+            "c1 shell echo the same\nc1 shell: done, 40 ms\n"
             "going in circles (same_call, 3): the model was told\n"
             "c3 shell echo the same: not run: the same call again\n"
         ),
@@ -163,7 +163,7 @@ RUNS: dict[str, tuple[list[events.AnyEvent], str, str]] = {
         ],
         "done\n",
         (
-            'output_truncated: cut\nc1 write_file {"path": "a.txt", "content": "xx: '
+            'cut; going on from there (output_truncated)\nc1 write_file {"path": "a.txt", "content": "xx: '
             "not run: the response was cut inside it\ncut by the output limit, continuing, 1 of 3\n"
         ),
     ),
@@ -234,12 +234,12 @@ def test_on_a_terminal_a_wait_counts_down() -> None:
     """C7."""
     view = on_terminal()
     retry = events.Retry(attempt=2, of=3, wait_ms=2500, kind="server", message="x")
-    assert seen(view, [retry], now=10.0) == ("", "server: x\n")
+    assert seen(view, [retry], now=10.0) == ("", "x; trying again in 2.5 s, attempt 2 of 3 (server)\n")
     assert [view.status(now) for now in (10.0, 11.6, 12.4, 13.0)] == [
-        "attempt 2 of 3 in 3 s",
-        "attempt 2 of 3 in 1 s",
-        "attempt 2 of 3 in 1 s",
-        "attempt 2 of 3 in 0 s",
+        "trying again in 3 s, attempt 2 of 3",
+        "trying again in 1 s, attempt 2 of 3",
+        "trying again in 1 s, attempt 2 of 3",
+        "trying again in 0 s, attempt 2 of 3",
     ]
     assert seen(view, [delta("a")]) == ("a", "")
     assert view.status(13.0) is None
@@ -283,16 +283,20 @@ def test_a_person_sees_what_a_completed_run_took() -> None:
     [
         (
             msgspec.structs.replace(
-                OK, reason="limit", limit=events.LimitTripped(which="turns", allowed=3, used=3), message="stopped"
+                OK, reason="limit", limit=events.LimitTripped(which="turns", allowed=3, used=3), message="that was all"
             ),
-            "haltline: limit: stopped\n",
+            "haltline: stopped: that was all\n",
         ),
-        (msgspec.structs.replace(OK, reason="loop", detector="drift", message="m\nn"), "haltline: loop drift: m n\n"),
+        (
+            msgspec.structs.replace(OK, reason="loop", detector="drift", message="m\nn"),
+            "haltline: stopped: m n (drift)\n",
+        ),
         (
             msgspec.structs.replace(OK, reason="failed", kind="network", subkind="dns", message="no such host"),
-            "haltline: failed network/dns: no such host\n",
+            "haltline: no such host (network/dns)\n",
         ),
-        (msgspec.structs.replace(OK, reason="cancelled"), "cancelled\n"),
+        (msgspec.structs.replace(OK, reason="cancelled"), "stopped\n"),
+        (msgspec.structs.replace(OK, reason="worker_failed", message="m"), "haltline: m\n"),
     ],
 )
 def test_a_run_that_did_not_complete_says_why_in_one_line(result: events.Result, words: str) -> None:

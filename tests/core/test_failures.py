@@ -180,9 +180,10 @@ def test_every_network_failure_names_the_host_and_the_port(attempt: AttemptFaile
 
 def test_a_worker_that_was_lost_names_where_its_request_went() -> None:
     failure = worker_lost("connect", 0, "killed by signal 9", base_url="http://127.0.0.1:8080/v1")
-    assert failure.message == (
-        "the worker that held the request to 127.0.0.1:8080 ended: killed by signal 9; a new one is started"
-    )
+    what = "the worker that held the request to 127.0.0.1:8080 ended: killed by signal 9"
+    assert failure.surfaced() == f"{what}; what came is kept; ask again"
+    assert failure.message == what, "a new one may be started or not: the events say so"
+    assert worker_lost("body", 1, "").message == "the worker that held the request ended without a word"
 
 
 @pytest.mark.parametrize(
@@ -370,7 +371,8 @@ def test_a_message_says_what_failed_what_was_said_and_what_to_do() -> None:
         kind="rate_limited",
         phase="headers",
         provider_status=429,
-        message="the provider limits the rate of requests (HTTP 429): Slow; wait, or send less per minute",
+        message="the provider limits the rate of requests (HTTP 429): Slow",
+        advice="wait, or send less per minute",
         retry_after_ms=2_500,
         retry_at_s=1_002.5,
     )
@@ -380,9 +382,23 @@ def test_a_request_that_could_not_be_sent_is_not_said_to_be_refused_by_a_provide
     reported = failed(phase="connect", exception="UnsupportedProtocol: ALL_PROXY is no address of a proxy")
     failure = normalise(reported, emitted=0, phase="connect", wall_s=0.0)
     assert (failure.kind, failure.again) == ("bad_request", "no")
-    assert failure.message == (
+    assert failure.surfaced() == (
         "the request could not be sent: ALL_PROXY is no address of a proxy; check the base URL and the settings"
     )
+
+
+@pytest.mark.parametrize(
+    ("status", "base_url", "advice"),
+    [
+        (404, "http://127.0.0.1:8080", "check the base URL (does it end in /v1?) and the model's name"),
+        (302, "http://127.0.0.1:8080/", "check the base URL (does it end in /v1?) and the model's name"),
+        (404, "http://127.0.0.1:8080/v1/", "check the base URL and the model's name"),
+        (422, "http://127.0.0.1:8080", "check the model's name and the settings"),
+    ],
+)
+def test_where_a_server_has_no_api_the_base_url_is_doubted(status: int, base_url: str, advice: str) -> None:
+    failure = normalise(failed(status=status), emitted=0, phase="headers", wall_s=0.0, base_url=base_url)
+    assert (failure.kind, failure.advice) == ("bad_request", advice)
 
 
 def test_a_quota_says_when_it_resets() -> None:
@@ -390,7 +406,7 @@ def test_a_quota_says_when_it_resets() -> None:
     body = '{"error":{"type":"usage_limit_reached","message":"Usage limit reached","resets_at":1764510000}}'
     failure = normalise(failed(status=429, body=body), emitted=0, phase="headers", wall_s=1_764_500_000.0)
     assert (failure.kind, failure.retry_after_ms, failure.retry_at_s) == ("quota_exhausted", None, 1_764_510_000.0)
-    assert failure.message.endswith("add credit or wait for the reset (resets at 2025-11-30 13:40 UTC)")
+    assert failure.surfaced().endswith("add credit or wait for the reset (resets at 2025-11-30 13:40 UTC)")
 
 
 def test_the_whole_table_can_be_explained() -> None:

@@ -24,7 +24,9 @@ def test_retries_of_a_turn_are_counted_and_then_surface(drive: Drive) -> None:
     assert (drive.result.reason, drive.result.kind, drive.result.exit_code) == ("failed", "server", 75)
     assert (drive.result.attempts, drive.result.turns, drive.result.counters.transport_retry) == (3, 1, 2)
     assert drive.result.retryable
-    assert drive.result.message.endswith("gave up after 3 attempts")
+    assert drive.result.message == "the provider failed (HTTP 500); gave up after 3 attempts; try again later"
+    told = [event.message for event in shown if isinstance(event, events.Error | events.Retry)]
+    assert told == [*["the provider failed (HTTP 500)"] * 4, drive.result.message], "advice is for what surfaces"
 
 
 def test_a_turn_that_went_well_gives_the_next_one_all_its_retries(drive: Drive) -> None:
@@ -233,5 +235,5 @@ def test_a_run_that_never_reached_its_server_ends_with_host_and_port(drive: Driv
     assert drive.result.exit_code == 75
     assert drive.result.message == (
         "the base URL's host was not found (127.0.0.1:1): Name or service not known; "
-        "check the base URL and the name service; gave up after 3 attempts"
+        "gave up after 3 attempts; check the base URL and the name service"
     )

@@ -1,11 +1,12 @@
 """Hard limits of a run and of a session (I1 to I5)."""
 
+import pytest
 from support.drive import Drive, read, settings, shell
 
 from haltline.protocol import events
 from haltline.protocol.conversation import Usage, UserMessage
 from haltline.protocol.settings import Limits
-from haltline.supervisor import feedback
+from haltline.supervisor import ends, feedback
 from haltline.supervisor.budget import Trip
 
 
@@ -110,7 +111,7 @@ def test_the_session_counts_on_over_its_runs() -> None:
     assert drive.result.reason == "completed"
     drive.prompt("third")
     assert drive.result.limit == events.LimitTripped(which="turns", allowed=2, used=2)
-    assert "of the session" in drive.result.message
+    assert drive.result.message == "the session's limit of 2 turns is reached (2 used)"
     assert drive.result.attempts == 0
     assert len(drive.requests) == 2
 
@@ -130,3 +131,27 @@ def test_a_run_after_a_limit_starts_with_all_of_its_own(drive: Drive) -> None:
     reasons.append(drive.prompt("go on").answer().result.reason)
     assert reasons == ["limit", "completed"]
     assert drive.requests[-1].items[-1] == UserMessage(text="go on")
+
+
+@pytest.mark.parametrize(
+    ("trip", "words"),
+    [
+        (Trip(scope="run", which="seconds", allowed=2, used=2.04), "the time limit of 2 s is reached (2.0 s used)"),
+        (
+            Trip(scope="session", which="seconds", allowed=0.5, used=1),
+            "the session's time limit of 0.5 s is reached (1.0 s used)",
+        ),
+        (Trip(scope="run", which="turns", allowed=3, used=3), "the limit of 3 turns is reached (3 used)"),
+        (
+            Trip(scope="run", which="tokens", allowed=2000, used=2345),
+            "the limit of 2,000 tokens is reached (2,345 used)",
+        ),
+        (
+            Trip(scope="run", which="invalid_calls", allowed=4, used=4),
+            "the limit of 4 invalid calls in a row is reached (4 made)",
+        ),
+    ],
+)
+def test_a_limit_that_was_reached_is_said_in_plain_words(trip: Trip, words: str) -> None:
+    """I2."""
+    assert ends.limit_words(trip) == words

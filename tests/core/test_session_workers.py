@@ -57,7 +57,7 @@ def test_of_a_traceback_only_its_last_line_is_told(drive: Drive) -> None:
     shown = drive.told(workers=True)
     assert [event.reason for event in shown if isinstance(event, events.Worker)] == ["ModuleNotFoundError: x"]
     assert [event.message for event in shown if isinstance(event, events.Error)] == [
-        "the worker that held the request to 127.0.0.1:1 ended: ModuleNotFoundError: x; a new one is started"
+        "the worker that held the request to 127.0.0.1:1 ended: ModuleNotFoundError: x"
     ]
     drive.swept("llm")
     for _ in range(3):

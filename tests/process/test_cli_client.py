@@ -204,7 +204,7 @@ def test_a_bug_in_a_session_is_told_with_the_path_of_its_log(stage: Stage, view:
     stage.show(msgspec.structs.replace(OK, reason="failed", exit_code=1, message="the log has the details"))
     closed(stage)
     assert acting.result() == 1
-    assert stage.err == f"haltline: failed: the log has the details: {log}\n".encode()
+    assert stage.err == f"haltline: the log has the details: {log}\n".encode()
     if stage.out:
         assert result_line(stage)["message"] == f"the log has the details: {log}"
 
@@ -280,7 +280,7 @@ def test_a_reader_of_stdout_that_leaves_cancels_the_run_without_a_word(stage: St
     assert stage.hear(CancelRequest) == CancelRequest(session_id=SESSION, by="lost_client")
     stage.show(delta("two"), CANCELLED)
     closed(stage)
-    assert (acting.result(), stage.err) == (130, b"cancelled\n")
+    assert (acting.result(), stage.err) == (130, b"stopped\n")
 
 
 def ask(call_id: str) -> events.Approval:

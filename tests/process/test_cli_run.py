@@ -46,7 +46,8 @@ def test_stream_json_is_every_event_from_init_to_result() -> None:
 def test_a_failed_run_says_why_in_one_line_and_ends_with_its_code() -> None:
     ended = run("run", "-m", "demo/unauthorized", "hello")
     assert (ended.exit_code, ended.stdout, ended.stderr.count("\n")) == (77, b"", 1)
-    assert ended.stderr.startswith("haltline: failed auth: ")
+    assert ended.stderr.startswith("haltline: the API key was refused (HTTP 401): ")
+    assert ended.stderr.endswith("; check the key, what it may do, and the base URL (auth)\n")
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ def test_a_reader_that_leaves_ends_the_run_without_a_traceback() -> None:
         process.stdout.read(1)
         process.stdout.close()
         assert process.wait(WITHIN_S) == 130
-        assert process.stderr.read().startswith("cancelled in ")
+        assert process.stderr.read().startswith("stopped in ")
 
 
 def test_an_answer_that_could_not_be_written_is_no_success() -> None:
@@ -227,7 +228,7 @@ def test_a_line_typed_during_a_run_is_the_next_prompt_also_when_a_question_came(
 def test_a_wait_counts_down_on_a_terminal() -> None:
     """C7."""
     terminal = spawn("run", "-m", "demo/rate_limit", "go")
-    terminal.expect_exact("attempt 2 of 3 in 1 s")
+    terminal.expect_exact("trying again in 1 s, attempt 2 of 3")
     terminal.expect_exact("one two three")
     terminal.expect(pexpect.EOF)
     terminal.close()
@@ -243,7 +244,7 @@ def test_ctrl_c_in_chat_stops_the_run_and_the_next_prompt_is_taken() -> None:
         terminal.expect_exact("2 ")
         terminal.sendintr()
         terminal.expect_exact("stopping")
-        terminal.expect_exact("cancelled in")
+        terminal.expect_exact("stopped in")
     terminal.expect_exact("> ")
     terminal.sendintr()
     terminal.expect_exact("Ctrl+D leaves")
