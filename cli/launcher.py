@@ -37,11 +37,19 @@ def main() -> NoReturn:
     argv = sys.argv[1:]
     code = 1
     try:
+        _make_home_absolute()
         code = _command(argv, signals_fd)
     except BaseException as bug:  # noqa: BLE001  (the outermost edge: nothing may end in silence or in a traceback)
         os.write(2, f"haltline: a bug of haltline's own ({type(bug).__name__}: {bug})\n".encode("utf-8", "replace"))
     finally:
         os._exit(code)  # a context, a thread or an exit hook must not hold the end up
+
+
+def _make_home_absolute() -> None:
+    """What runs in another folder means the same place."""
+    home = os.environ.get("HALTLINE_HOME")
+    if home:
+        os.environ["HALTLINE_HOME"] = os.path.abspath(home)
 
 
 def _open_missing_streams() -> None:
@@ -107,7 +115,7 @@ def _start_chain() -> tuple[Chain, int]:
     name = os.urandom(4).hex()
     folder = f"{places.runtime}/{name}"
     Endpoints(folder)  # refuses a folder whose socket paths would not fit
-    _make_private(places.runtime, folder)
+    _make_private(places.runtime, folder, places.runtime_by)
     secrets.blank_block()  # for this process and all its forks: tools run under the same user id
     linux.set_not_dumpable()
     chain = chains.Chain(folder, log_kept=f"{places.logs}/{name}.log")
@@ -134,7 +142,7 @@ def _supervisor(chain: Chain) -> None:
     run(chain, roles_module="haltline.cli.roles")
 
 
-def _make_private(runtime: str, folder: str) -> None:
+def _make_private(runtime: str, folder: str, by: str) -> None:
     from haltline.protocol.errors import ConfigurationProblem
 
     try:
@@ -145,7 +153,8 @@ def _make_private(runtime: str, folder: str) -> None:
             return
     except OSError as error:
         raise ConfigurationProblem(
-            f"no folder for sockets at {runtime}: {error.strerror}; set HALTLINE_HOME to a writable folder"
+            f"no folder for sockets at {runtime}: {error.strerror}; "
+            f"set {by or 'XDG_RUNTIME_DIR'}{'' if by == 'HALTLINE_HOME' else ' or HALTLINE_HOME'} to a writable folder"
         ) from error
     raise ConfigurationProblem(
         f"{runtime} belongs to somebody else or is open to others; "

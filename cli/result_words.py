@@ -4,7 +4,7 @@ from typing import assert_never
 
 from haltline.cli.printable import one_line
 from haltline.cli.tool_words import seconds
-from haltline.protocol.events import CancelReceipt, Result
+from haltline.protocol.events import Budget, CancelReceipt, Result
 from haltline.protocol.kinds import Kind, Subkind
 
 
@@ -47,6 +47,19 @@ def _why(result: Result) -> str:
 
 def named(kind: Kind, subkind: Subkind | None) -> str:
     return kind if subkind is None else f"{kind}/{subkind}"
+
+
+def used(budget: Budget) -> str:
+    """`0.8 s of 1 s used`."""
+    match budget.which:
+        case "seconds":
+            return f"{budget.used:.1f} s of {budget.allowed:g} s used"
+        case "usd":
+            return f"{budget.used:.2f} USD of {budget.allowed:.2f} USD used"
+        case "turns" | "tokens" | "invalid_calls":
+            return f"{budget.used:,.0f} of {budget.allowed:,.0f} {budget.which.replace('_', ' ')} used"
+        case _:
+            assert_never(budget.which)
 
 
 def summary(result: Result) -> str:

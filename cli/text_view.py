@@ -87,7 +87,7 @@ class TextView:
                     "dim", f"going in circles ({event.detector}, {event.count}): {_LOOP_WORDS[event.action]}"
                 )
             case events.Budget():
-                return self._line("dim", f"{event.which}: {event.used:g} of {event.allowed:g} used")
+                return self._budget(event)
             case events.Approval():
                 return self._approval(event)
             case events.Init() | events.Reasoning():
@@ -183,6 +183,10 @@ class TextView:
             return ()
         name = result_words.named(error.kind, error.subkind)
         return self._line("dim", f"{one_line(error.message)}; {_DONE_ABOUT[error.handling]} ({name})")
+
+    def _budget(self, budget: events.Budget) -> tuple[Piece, ...]:
+        """A limit that tripped stands in the result."""
+        return () if budget.level == "tripped" else self._line("dim", result_words.used(budget))
 
     def _approval(self, approval: events.Approval) -> tuple[Piece, ...]:
         """A question to a person is put by the client, which says itself what was answered."""

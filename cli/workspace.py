@@ -2,12 +2,15 @@
 
 import os
 
-from haltline.protocol.errors import ConfigurationProblem
+from haltline.protocol.errors import ConfigurationProblem, UsageProblem
 from haltline.protocol.utf8 import is_utf8
 
 
 def resolve(directory: str | None) -> str:
-    """The absolute, real path of `directory` (None: the current folder). Raises ConfigurationProblem."""
+    """The absolute, real path of `directory` (None: the current folder). Raises ConfigurationProblem, or
+    UsageProblem where it is empty: a variable that was not set, in most cases."""
+    if directory == "":
+        raise UsageProblem("-C: the name of a folder is expected, got an empty text")
     try:
         path = os.path.realpath(os.path.expanduser(directory) if directory is not None else os.getcwd(), strict=True)
     except OSError as error:

@@ -18,8 +18,9 @@ _NAMES_BYTES = len("/12345678/broadcast")
 
 
 class Places:
-    """Folders of a user. HALTLINE_HOME puts all three under one folder. Raises ConfigurationProblem for a path that
-    is not UTF-8, which no message and no socket address could carry."""
+    """Folders of a user. HALTLINE_HOME puts all three under one folder. `runtime_by`: the variable that said where
+    `runtime` lies, "" for none. Raises ConfigurationProblem for a path that is not UTF-8, which no message and no
+    socket address could carry."""
 
     def __init__(self, env: Mapping[str, str], uid: int) -> None:
         self._choose(env, uid)
@@ -33,15 +34,18 @@ class Places:
         if home:
             self.state = f"{home}/state"
             self.runtime = f"{home}/run"
+            self.runtime_by = "HALTLINE_HOME"
             self.config = f"{home}/config.toml"
             return
         self.state = f"{env.get('XDG_STATE_HOME') or user_home + '/.local/state'}/haltline"
         self.config = f"{env.get('XDG_CONFIG_HOME') or user_home + '/.config'}/haltline/config.toml"
         runtime = env.get("XDG_RUNTIME_DIR")
         self.runtime = f"{runtime}/haltline" if runtime else f"{env.get('TMPDIR') or '/tmp'}/haltline-{uid}"
+        self.runtime_by = "XDG_RUNTIME_DIR" if runtime else "TMPDIR" if env.get("TMPDIR") else ""
         runtime_bytes = len(self.runtime.encode("utf-8", "surrogateescape"))
         if runtime_bytes + _NAMES_BYTES > SOCKET_PATH_BYTES:  # R81: a TMPDIR of 120 characters
             self.runtime = f"/tmp/haltline-{uid}"
+            self.runtime_by = ""
 
     @property
     def journal(self) -> str:

@@ -28,6 +28,8 @@ APPLICATION_ID: Final = 0x48414C54
 """`HALT`: tells our file from any other program's SQLite file."""
 BUSY_MS: Final = 2_000
 """Longest wait for another writer. A commit holds the file for less than 1 ms, the hard checkpoint for two flushes."""
+MOVE_AWAY: Final = "move it away, or set HALTLINE_HOME to another folder"
+WRITABLE: Final = "set HALTLINE_HOME or XDG_STATE_HOME to a writable folder"
 OPEN_S: Final = 5.0
 """Longest wait for another supervisor that makes the same file at the same moment."""
 PAGE: Final = 4_096
@@ -85,12 +87,12 @@ class Journal:
                 journal = cls(path, _opened(path))
             except sqlite3.OperationalError as error:
                 if not _busy(error) or time.monotonic() > deadline:
-                    raise _refused(path, _reason(error)) from error
+                    raise _refused(path, _reason(error), _advice(error)) from error
                 time.sleep(0.01)
             except sqlite3.DatabaseError as error:
                 raise _refused(path, f"is no journal ({_reason(error)})") from error
             except OSError as error:
-                raise _refused(path, error.strerror or "cannot be opened") from error
+                raise _refused(path, error.strerror or "cannot be opened", WRITABLE) from error
             else:
                 journal._checkpoint_if_due(_wal_bytes(path))  # what processes left that ended without closing
                 return journal
@@ -284,5 +286,11 @@ def _reason(error: sqlite3.Error) -> str:
     return str(error).strip() or type(error).__name__
 
 
-def _refused(path: str, why: str) -> ConfigurationProblem:
-    return ConfigurationProblem(f"journal {path}: {why}; move it away, or set HALTLINE_HOME to another folder")
+def _advice(error: sqlite3.OperationalError) -> str:
+    """A file that cannot be opened or written need not be the culprit, nor be there at all."""
+    code = error.sqlite_errorcode & 0xFF
+    return WRITABLE if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM) else MOVE_AWAY
+
+
+def _refused(path: str, why: str, do: str = MOVE_AWAY) -> ConfigurationProblem:
+    return ConfigurationProblem(f"journal {path}: {why}; {do}")

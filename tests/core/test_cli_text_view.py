@@ -278,6 +278,15 @@ def test_a_person_sees_what_a_completed_run_took() -> None:
     assert seen(on_terminal(), [delta("a"), OK])[1] == "1 turn, 0 tool runs, 1,234 tokens, 1.2 s\n"
 
 
+def test_a_limit_that_comes_near_is_told_and_one_that_was_reached_stands_in_the_result() -> None:
+    near = [
+        events.Budget(which="seconds", used=0.80083, allowed=1, level="warning"),
+        events.Budget(which="tokens", used=1_600_000, allowed=2_000_000, level="warning"),
+        events.Budget(which="turns", used=5, allowed=5, level="tripped"),
+    ]
+    assert seen(plain(), near)[1] == "0.8 s of 1 s used\n1,600,000 of 2,000,000 tokens used\n"
+
+
 @pytest.mark.parametrize(
     ("result", "words"),
     [

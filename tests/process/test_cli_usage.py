@@ -112,6 +112,7 @@ def test_a_stdout_that_takes_nothing_is_no_bug(arguments: tuple[str, ...]) -> No
         (("run", "-m", "demo/none", "x"), "There is no scenario 'none'. Those that exist: ok, repair,"),
         (("run", "-m", "demo"), "the prompt is empty"),
         (("run", "x"), "no model: give -m"),
+        (("run", "-m", "demo", "-C", "", "x"), "-C: the name of a folder is expected, got an empty text"),
         (("run", "-m"), "Option '-m' requires an argument. (see `haltline run --help`)"),
         (("run", "-m", "demo", "one", "two"), "unexpected extra argument"),
         (("chat", "-m", "demo", "word"), "unexpected extra argument"),
@@ -239,6 +240,35 @@ def test_a_bug_of_ours_is_one_line_with_the_path_of_its_log(home: Path) -> None:
     log = Path(line.split()[-1])
     assert log.is_relative_to(home / "state" / "logs")
     assert "ZeroDivisionError" in log.read_text()
+
+
+@pytest.mark.parametrize("variable", ["TMPDIR", "XDG_RUNTIME_DIR", "HALTLINE_HOME"])
+def test_a_folder_that_cannot_be_made_is_told_with_the_variable_that_chose_it(
+    monkeypatch: pytest.MonkeyPatch, home: Path, variable: str
+) -> None:
+    monkeypatch.delenv("HALTLINE_HOME")
+    (home / "file").touch()
+    code, line = complaint(haltline("run", "-m", "demo", "x", env={variable: str(home / "file")}))
+    assert (code, f"; set {variable}" in line, "to a writable folder" in line) == (78, True, True), line
+
+
+def test_a_state_folder_that_cannot_be_made_is_told_with_what_to_set(
+    monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    monkeypatch.delenv("HALTLINE_HOME")
+    (home / "file").touch()
+    code, line = complaint(
+        haltline("run", "-m", "demo", "x", env={"HOME": str(home / "file"), "XDG_RUNTIME_DIR": str(home)})
+    )
+    assert (code, line.endswith("; set HALTLINE_HOME or XDG_STATE_HOME to a writable folder\n")) == (78, True), line
+
+
+def test_a_relative_home_is_one_place_for_every_process(home: Path) -> None:
+    (home / "w").mkdir()
+    ended = haltline("run", "-m", "demo", "-C", "w", "x", env={"HALTLINE_HOME": "h"}, cwd=home)
+    assert ended.returncode == 0, ended.stderr
+    assert sorted(path.name for path in home.iterdir()) == ["h", "w"]
+    assert (home / "h" / "state" / "journal.db").exists()
 
 
 def test_nothing_lives_where_nothing_was_started(home: Path) -> None:
