@@ -20,11 +20,15 @@ from haltline.protocol.endpoints import Places
 
 LISTED_WITHIN_S: Final = 2.0
 _TOOL_COLUMNS: Final = 40
-_HEADINGS: Final = ("ID", "ROLE", "PID", "STATE", "TURN", "AGE", "CPU", "MEMORY", "HEARTBEAT", "TOOL")
+_CWD_COLUMNS: Final = 40
+_HEADINGS: Final = (
+    "ID", "ROLE", "PID", "STATE", "TURN", "AGE", "CPU", "MEMORY", "HEARTBEAT", "TOOL", "MODEL", "CWD",
+)  # fmt: skip
 
 
 def _ps(*, as_json: bool, quiet: bool) -> int:
-    doors = knock(Places(os.environ, os.getuid()))
+    places = Places(os.environ, os.getuid())
+    doors = knock(places)
     rows, mute = _rows(doors.admitted)
     for folder in (*doors.silent, *mute):
         click.echo(f"haltline ps: no answer from the supervisor in {folder} within {LISTED_WITHIN_S:g} s", err=True)
@@ -36,8 +40,10 @@ def _ps(*, as_json: bool, quiet: bool) -> int:
         for row in rows:
             if row.role == "session":
                 click.echo(row.id)
-    else:
+    elif rows:
         click.echo(table(rows))
+    elif not (doors.refused or doors.silent or mute):  # else it is not known
+        click.echo(f"haltline ps: nothing runs (looked in {places.runtime})", err=True)
     return exits.NO_PERMISSION if doors.refused else exits.COMPLETED
 
 
@@ -70,7 +76,7 @@ def _listing(lane: Lane, deadline: float) -> Listing | None:
 
 
 def table(rows: list[PsRow]) -> str:
-    """Columns as wide as their widest cell; only the headings where nothing lives."""
+    """Columns as wide as their widest cell. Workers stand below their session."""
     cells = [_HEADINGS, *(_cells(row) for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(_HEADINGS))]
     return "\n".join(
@@ -80,18 +86,27 @@ def table(rows: list[PsRow]) -> str:
 
 def _cells(row: PsRow) -> tuple[str, ...]:
     heartbeat = "-" if row.heartbeat_age_s is None else f"{row.heartbeat_age_s:.1f} s"
+    of_session = row.role == "session"
     return (
-        row.id,
+        row.id if of_session else f"  {_short(row.id)}",
         row.role,
         str(row.pid),
         row.state,
-        str(row.turn),
+        str(row.turn) if of_session else "-",
         _age(row.age_s),
         f"{row.cpu_ms / 1000:.1f} s",
         f"{row.memory_kib / 1024:.1f} MiB",
         heartbeat,
         fit(one_line(row.tool), _TOOL_COLUMNS) if row.tool else "-",
+        one_line(row.model) or "-",
+        fit(one_line(row.cwd), _CWD_COLUMNS) or "-",
     )
+
+
+def _short(worker_id: str) -> str:
+    """`llm-1` of `llm-abcdef01-1-355a240ca061`: the first that this session has had."""
+    role, _, rest = worker_id.partition("-")
+    return f"{role}-{rest.split('-')[1]}" if rest.count("-") > 1 else worker_id
 
 
 def _age(age_s: float) -> str:
@@ -107,5 +122,5 @@ command = click.Command(
         click.Option(["-q", "--quiet"], is_flag=True, help="Session ids alone."),
     ],
     callback=_ps,
-    help="Live sessions and workers of this user.",
+    help="Live sessions and workers of this user. The pid of a session is its supervisor's.",
 )

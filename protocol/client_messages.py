@@ -107,6 +107,7 @@ class PsRow(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     role: Literal["session", "llm", "tool"]
     pid: int
+    """Of a session: its supervisor's."""
     state: Literal["starting", "running", "waiting", "stalled", "backoff", "cancelling", "idle", "exited"]
     turn: int
     age_s: float
@@ -115,6 +116,9 @@ class PsRow(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_age_s: float | None
     tool: str | None
     """The call that runs, `name head-of-arguments`."""
+    model: str = ""
+    cwd: str = ""
+    """Both of a session alone."""
 
 
 class Listing(ClientMessage, tag="listing", frozen=True, kw_only=True):

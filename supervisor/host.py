@@ -419,5 +419,7 @@ class SessionHost:
             memory_kib=sum(row.memory_kib for row in workers),
             heartbeat_age_s=max(ages, default=None),
             tool=tool,
+            model=self.settings.model,
+            cwd=self.settings.cwd,
         )
         return (own, *workers)

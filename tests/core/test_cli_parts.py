@@ -240,15 +240,21 @@ def test_the_last_line_that_the_client_writes_itself() -> None:
 def test_ps_shows_a_table() -> None:
     rows = [
         PsRow(
-            id="abcdef01", role="tool", pid=42, state="running", turn=3, age_s=3725.0, cpu_ms=1500, memory_kib=2048,
-            heartbeat_age_s=0.25, tool="shell sleep 60",
-        )
+            id="abcdef01", role="session", pid=7, state="running", turn=3, age_s=3725.0, cpu_ms=1500, memory_kib=2048,
+            heartbeat_age_s=0.25, tool="shell sleep 60", model="m", cwd="/" + "d" * 50,
+        ),
+        PsRow(
+            id="tool-abcdef01-2-355a240ca061", role="tool", pid=42, state="running", turn=0, age_s=9.0, cpu_ms=0,
+            memory_kib=0, heartbeat_age_s=None, tool=None,
+        ),
     ]  # fmt: skip
-    assert table(rows) == (
-        "ID        ROLE  PID  STATE    TURN  AGE      CPU    MEMORY   HEARTBEAT  TOOL\n"
-        "abcdef01  tool  42   running  3     1:02:05  1.5 s  2.0 MiB  0.2 s      shell sleep 60"
-    )
-    assert "\n" not in table([])
+    assert table(rows).splitlines() == [
+        "ID        ROLE     PID  STATE    TURN  AGE      CPU    MEMORY   HEARTBEAT  TOOL            MODEL  CWD",
+        "abcdef01  session  7    running  3     1:02:05  1.5 s  2.0 MiB  0.2 s      shell sleep 60  m      /"
+        + "d" * 38
+        + "\u2026",
+        "  tool-2  tool     42   running  -     0:09     0.0 s  0.0 MiB  -          -               -      -",
+    ]
 
 
 def test_the_version_is_the_packages(request: pytest.FixtureRequest) -> None:

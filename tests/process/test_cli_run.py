@@ -170,6 +170,7 @@ def test_ps_in_a_second_terminal_lists_the_session_and_its_workers() -> None:
         ("tool", "running"),
     ]
     assert rows[0]["id"] == session_id
+    assert [(row["model"], row["cwd"]) for row in rows] == [("slow", os.getcwd()), ("", ""), ("", "")]
     assert run("ps", "-q").stdout.decode() == f"{session_id}\n"
     running.process.send_signal(signal.SIGINT)
     running.end()
