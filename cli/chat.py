@@ -47,6 +47,8 @@ def _conversation(client: Client, decided: Decided) -> int:
 def _rounds(client: Client, *, prompt: str) -> int:
     code = exits.COMPLETED
     presses = 0
+    if prompt:
+        client.say("one prompt per line; Ctrl+C stops the run, Ctrl+D leaves")
     while not client.ended:
         try:
             line = client.read_line(prompt=prompt)
@@ -58,6 +60,8 @@ def _rounds(client: Client, *, prompt: str) -> int:
             continue
         presses = 0
         if line is None:
+            if prompt:
+                client.say("")  # Ctrl+D left the cursor behind the prompt
             break
         if line.strip():
             code = client.run(line).exit_code

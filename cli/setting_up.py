@@ -45,8 +45,8 @@ def _check_scenario(name: str) -> None:
 def view(output: Output, env: Mapping[str, str]) -> View:
     match output:
         case "text":
-            err_terminal = _is_terminal(2)
-            colour = err_terminal and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
+            err_terminal = _is_terminal(2) and env.get("TERM") != "dumb"  # which knows no escape sequences
+            colour = err_terminal and not env.get("NO_COLOR")
             return TextView(out_terminal=_is_terminal(1), err_terminal=err_terminal, colour=colour)
         case "json":
             return ResultView()

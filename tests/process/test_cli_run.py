@@ -236,6 +236,27 @@ def test_a_wait_counts_down_on_a_terminal() -> None:
     assert terminal.exitstatus == 0
 
 
+def test_chat_says_how_to_leave_and_leaves_the_cursor_on_a_new_line() -> None:
+    terminal = spawn("chat", "-m", "demo")
+    terminal.expect_exact("one prompt per line; Ctrl+C stops the run, Ctrl+D leaves\r\n> ")
+    terminal.sendeof()
+    terminal.expect(pexpect.EOF)
+    assert terminal.before == "\r\n"
+    terminal.close()
+    assert terminal.exitstatus == 0
+
+
+def test_a_dumb_terminal_gets_no_escape_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    terminal = spawn("run", "-m", "demo/rate_limit", "go")
+    terminal.expect(pexpect.EOF)
+    assert terminal.before is not None
+    assert ("trying again in 1.0 s, attempt 2 of 3 (rate_limited)\r\n" in terminal.before) is True
+    assert "\x1b" not in terminal.before
+    terminal.close()
+    assert terminal.exitstatus == 0
+
+
 def test_ctrl_c_in_chat_stops_the_run_and_the_next_prompt_is_taken() -> None:
     """F9."""
     terminal = spawn("chat", "-m", "demo/slow")
