@@ -23,59 +23,92 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class LimitsTable(Table, frozen=True):
     """Of one run, or of a whole session; 0 means none."""
 
-    turns: _Count | None = None
-    seconds: Annotated[float, Meta(ge=0)] | None = None
-    tokens: _Count | None = None
+    turns: Annotated[_Count | None, Meta(description="Model responses.")] = None
+    seconds: Annotated[
+        Annotated[float, Meta(ge=0)] | None,
+        Meta(description="Active time in seconds; waiting for a person does not count."),
+    ] = None
+    tokens: Annotated[_Count | None, Meta(description="Tokens of all requests and answers together.")] = None
 
 
 class TimeoutsTable(Table, frozen=True):
     """Seconds, of one request."""
 
-    connect: _Seconds | None = None
-    first_event: _Seconds | None = None
-    idle: _Seconds | None = None
-    progress: _Seconds | None = None
-    request: _Seconds | None = None
+    connect: Annotated[_Seconds | None, Meta(description="Connecting to the server.")] = None
+    first_event: Annotated[_Seconds | None, Meta(description="Until the first event of the model.")] = None
+    idle: Annotated[_Seconds | None, Meta(description="Without a byte; comments and pings count as bytes.")] = None
+    progress: Annotated[_Seconds | None, Meta(description="Without an event of the model.")] = None
+    request: Annotated[_Seconds | None, Meta(description="The whole request.")] = None
 
 
 class BackoffTable(Table, frozen=True):
-    """Laid over the policy that `retry` names (protocol/settings.py, RetryPolicy)."""
+    """How failed requests are repeated; laid over the policy that `retry` names."""
 
-    base_ms: _Milliseconds | None = None
-    factor: Annotated[float, Meta(ge=1, le=1000)] | None = None
-    """1: the same wait each time. 1000, sixty-four times multiplied, is still a number."""
-    cap_ms: _Milliseconds | None = None
-    jitter: Literal["equal", "added"] | None = None
-    jitter_share: Annotated[float, Meta(ge=0, le=1)] | None = None
-    attempts: _Positive | None = None
-    """Of one turn, the first included; 1: no retry."""
-    longest_wait_ms: _Milliseconds | None = None
-    local_attempts: _Positive | None = None
-    run_retries: _Count | None = None
+    base_ms: Annotated[_Milliseconds | None, Meta(description="The first wait.")] = None
+    factor: Annotated[
+        Annotated[float, Meta(ge=1, le=1000)] | None,  # 1000, sixty-four times multiplied, is still a number
+        Meta(description="Each wait is that many times the one before; 1: always the same."),
+    ] = None
+    cap_ms: Annotated[_Milliseconds | None, Meta(description="The longest wait of our own choice.")] = None
+    jitter: Annotated[
+        Literal["equal", "added"] | None,
+        Meta(description="equal: a random wait between half and all of it; added: up to `jitter_share` of it more."),
+    ] = None
+    jitter_share: Annotated[Annotated[float, Meta(ge=0, le=1)] | None, Meta(description='For `jitter = "added"`.')] = (
+        None
+    )
+    attempts: Annotated[
+        _Positive | None, Meta(description="Of one turn, the first included; 1: no request is repeated.")
+    ] = None
+    longest_wait_ms: Annotated[
+        _Milliseconds | None, Meta(description="A server that asks for more ends the run instead.")
+    ] = None
+    local_attempts: Annotated[
+        _Positive | None, Meta(description="As `attempts`, where nothing listens on this machine or no such host is.")
+    ] = None
+    run_retries: Annotated[_Count | None, Meta(description="Repeated requests of one run in all.")] = None
 
 
 class ToolsTable(Table, frozen=True):
-    allowed: tuple[str, ...] | None = None
-    timeout: _Seconds | None = None
-    max_timeout: _Seconds | None = None
-    output_bytes: Annotated[int, Meta(ge=1024, le=1_048_576)] | None = None
+    """What tools may do."""
+
+    allowed: Annotated[tuple[str, ...] | None, Meta(description="Tools that never ask.")] = None
+    timeout: Annotated[_Seconds | None, Meta(description="Seconds of one call.")] = None
+    max_timeout: Annotated[_Seconds | None, Meta(description="Seconds that the model may ask for at most.")] = None
+    output_bytes: Annotated[
+        Annotated[int, Meta(ge=1024, le=1_048_576)] | None,
+        Meta(description="Kept of a call's output, half of it from its end; the rest is counted."),
+    ] = None
 
 
 class ConfigFile(Table, frozen=True):
     """One file, as written."""
 
-    model: Annotated[str, Meta(min_length=1)] | None = None
-    base_url: str | None = None
-    api: Api | None = None
-    key_variable: Annotated[str, Meta(min_length=1)] | None = None
-    retry: Literal["interactive", "patient"] | None = None
-    approval_mode: ApprovalMode | None = None
-    max_output_tokens: _Positive | None = None
-    stalled_after_s: _Seconds | None = None
-    delta_window_ms: Annotated[float, Meta(ge=0, le=1000)] | None = None
-    """0: every delta at once."""
-    limits: LimitsTable = LimitsTable()
-    session_limits: LimitsTable = LimitsTable()
+    model: Annotated[
+        Annotated[str, Meta(min_length=1)] | None, Meta(description="`[PROVIDER/]NAME`, as `-m` takes it.")
+    ] = None
+    base_url: Annotated[str | None, Meta(description="The server, `/v1` included.")] = None
+    api: Annotated[
+        Api | None, Meta(description="Wire format of the server. This version speaks `chat` alone and refuses others.")
+    ] = None
+    key_variable: Annotated[
+        Annotated[str, Meta(min_length=1)] | None,
+        Meta(description="Name of the environment variable that holds the key; it ends in `_API_KEY`."),
+    ] = None
+    retry: Annotated[
+        Literal["interactive", "patient"] | None, Meta(description="How patiently requests are repeated.")
+    ] = None
+    approval_mode: Annotated[ApprovalMode | None, Meta(description="What asks before it runs.")] = None
+    max_output_tokens: Annotated[_Positive | None, Meta(description="Of one response.")] = None
+    stalled_after_s: Annotated[_Seconds | None, Meta(description="Silence of the model that is told to you.")] = None
+    delta_window_ms: Annotated[
+        Annotated[float, Meta(ge=0, le=1000)] | None,
+        Meta(description="Pieces of text are gathered this long; 0: each is shown at once."),
+    ] = None
+    limits: Annotated[LimitsTable, Meta(description="Of one run; 0: none.")] = LimitsTable()
+    session_limits: Annotated[LimitsTable, Meta(description="Of a whole session, over its runs; 0: none.")] = (
+        LimitsTable()
+    )
     backoff: BackoffTable = BackoffTable()
     timeouts: TimeoutsTable = TimeoutsTable()
     tools: ToolsTable = ToolsTable()

@@ -19,8 +19,9 @@ from haltline.protocol.events import AnyEvent
 from haltline.supervisor import failures
 
 DOCS = Path(__file__).resolve().parent
-sys.path.append(str(DOCS.parent / "tests"))  # the samples are those of the tests
+sys.path += [str(DOCS), str(DOCS.parent / "tests")]  # the samples are those of the tests
 
+import configuration_page  # noqa: E402
 from support.word_samples import FEEDBACK, TOOL_WORDS  # noqa: E402
 
 
@@ -84,7 +85,12 @@ def _cell(text: str) -> str:
     return text.replace("\n", "<br>")
 
 
-PAGES = {"events.md": events_page, "failures.md": failures_page, "words.md": words_page}
+PAGES = {
+    "configuration.md": configuration_page.page,
+    "events.md": events_page,
+    "failures.md": failures_page,
+    "words.md": words_page,
+}
 
 
 def _fields(struct: type[msgspec.Struct]) -> list[str]:
