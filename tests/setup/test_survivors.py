@@ -42,7 +42,11 @@ def test_a_process_that_is_on_its_way_out_is_no_survivor() -> None:
 
 def test_the_cookie_finds_a_process_wherever_it_hangs() -> None:
     cookie = os.environ[survivors.COOKIE]
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
-        # Until cat is there, the new process still shows the environment of this one.
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        # Its echo says that cat is there: amid exec a process shows no environment at all.
+        process.stdin.write(b"x")
+        assert process.stdout.read(1) == b"x"
         assert process.pid in [one.pid for one in survivors.carrying(cookie)]
         assert survivors.carrying("another") == []
