@@ -42,6 +42,12 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     def has_src(self) -> bool:
         return any(path.startswith("src/") for path in self.modules)
 
+    def has_module(self, name: str) -> bool:
+        """Whether a file or folder here may be imported by that name."""
+        return any(
+            f"/{name}/" in f"/{path}" or f"/{path}".endswith(f"/{name}.py") for path in (*self.modules, *self.tests)
+        )
+
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
     text: str

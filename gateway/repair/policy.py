@@ -12,6 +12,7 @@ The order of business, each step only when what comes before is known:
 6. Conclude: mended, or honestly not, with every file as it was.
 """
 
+import re
 from collections.abc import Container, Iterator
 
 import msgspec
@@ -32,6 +33,7 @@ MOST_ATTEMPTS = 2
 """Edits, with different surroundings, by which one change is attempted."""
 MOST_REFUSALS = 3
 """Responses in a row whose edits, or runs, come to nothing before it gives up."""
+_NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 READ_AT_ONCE = 6
 """Files read by one response."""
 
@@ -118,6 +120,8 @@ def _after_first_runs(knowledge: Knowledge, runs: list[Run]) -> Response:
     if not first.report.failures:
         return _give_up(knowledge, f"The tests cannot be run: {_last_line(first)}")
     failure = _chosen(knowledge, first)
+    if (absent := _absent_module(failure)) is not None and not knowledge.place.has_module(absent):
+        return _give_up(knowledge, f"The tests cannot be run: {failure.message}.")
     if knowledge.unfinished:
         return _read_on(knowledge)
     if wanted := files_to_read(knowledge, (failure,)):
@@ -132,6 +136,12 @@ def _after_first_runs(knowledge: Knowledge, runs: list[Run]) -> Response:
             asks=tuple(_read(path) for path in sorted(knowledge.stale)),
         )
     return _search(knowledge, first, failure)
+
+
+def _absent_module(failure: Failure) -> str | None:
+    """The package that an import did not find; no edit of a line brings it here unless it is one of the place's own."""
+    found = _NO_MODULE.search(failure.message or "")
+    return None if found is None else found[1]
 
 
 def _search(knowledge: Knowledge, first: Run, failure: Failure) -> Response:

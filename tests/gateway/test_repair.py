@@ -106,7 +106,7 @@ def test_broken_lines_are_mended_or_honestly_given_up(
     wanted = frozenset(range(1, whole.count("\n") + 1)) - ENDLESS
     mended: list[bool] = []
     seed = -1
-    while len(mended) < samples(10, 20, 60):
+    while len(mended) < samples(4, 20, 60):
         seed += 1
         module.write_text(break_line(whole, seed, wanted).text)
         if suite_passes(texttable) is not False:
@@ -123,6 +123,7 @@ def test_broken_lines_are_mended_or_honestly_given_up(
     assert sum(mended) >= MENDED_AT_LEAST * len(mended), mended
 
 
+@pytest.mark.ci
 def test_an_endless_loop_is_found_and_ended(tmp_path: Path) -> None:
     """G5: the first run outlasts the tool's limit; the next one shows where it hangs."""
     (tmp_path / "countdown.py").write_text(
