@@ -23,7 +23,7 @@ def results(drive: Drive) -> list[events.ToolResult]:
 @pytest.mark.parametrize(
     ("name", "raw", "status", "words"),
     [
-        ("str_replace", "{}", "refused_unknown", "shell, read_file, write_file, edit_file, glob, search"),
+        ("str_replace_editor", "{}", "refused_unknown", "shell, read_file, write_file, edit_file, glob, search"),
         ("shell", "{", "refused_arguments", "line 1, column 2 (character 1)"),
         ("shell", '{"command":1,"x":2}', "refused_schema", "command: expected str, got a number 1"),
         ("shell", "", "refused_schema", "command: expected a value (the field is required), got nothing"),
@@ -61,6 +61,15 @@ def test_four_invalid_calls_in_a_row_end_the_run_and_the_fourth_is_still_fed_bac
     assert (drive.result.reason, drive.result.exit_code) == ("limit", 53)
     assert drive.result.limit == events.LimitTripped(which="invalid_calls", allowed=4, used=4)
     assert len(drive.requests) == 4
+
+
+def test_tools_that_do_not_exist_end_the_run_at_the_fourth(drive: Drive) -> None:
+    """R44: `str_replace_editor` where only `edit_file` exists; each time the names of those that do are said."""
+    drive.running()
+    for number in range(4):
+        drive.end(call("str_replace_editor", f'{{"path":"f{number}"}}'))
+    assert [(result.status, "edit_file" in result.text) for result in results(drive)] == [("refused_unknown", True)] * 4
+    assert drive.result.limit == events.LimitTripped(which="invalid_calls", allowed=4, used=4)
 
 
 def test_a_valid_call_ends_the_row_and_not_the_counter(drive: Drive) -> None:
