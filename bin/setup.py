@@ -62,8 +62,8 @@ MOCK = "llmock"
 
 MOCK_VENV = CACHE / f"{MOCK}-venv"
 
-SPECIMEN = "inflection"
-"""A small distribution whose source archive brings its tests: real code for an agent to mend."""
+SPECIMENS = ("cachetools", "inflection", "unidiff")
+"""Small distributions whose source archives bring their tests: real code for an agent to mend."""
 
 
 DISK_FULL = f"the disk is full; {ROOT} needs about 30 MB to run and 500 MB for bin/test"
@@ -166,7 +166,7 @@ def is_ready(recipe: Recipe) -> bool:
     return (
         made == [str(VENV), recipe.digest]
         and (VENV / "bin" / "python").exists()
-        and (recipe.level == "runtime" or (_has_mock() and _specimen().exists()))
+        and (recipe.level == "runtime" or (_has_mock() and all(_specimen(name).exists() for name in SPECIMENS)))
     )
 
 
@@ -212,7 +212,8 @@ def _make(recipe: Recipe, lock: int) -> None:
     _write_stamp(read_recipe("runtime"))
     if recipe.level == "dev":
         _fetch_mock(lock)
-        _fetch_specimen(lock)
+        for name in SPECIMENS:
+            _fetch_specimen(name, lock)
         _write_stamp(recipe)
     say("done")
 
@@ -292,19 +293,19 @@ def _mock_mark() -> str:
     return f"{MOCK_VENV}\n{MOCK}=={_pinned(MOCK)}\n"
 
 
-def _fetch_specimen(lock: int) -> None:
-    folder = _specimen()
+def _fetch_specimen(name: str, lock: int) -> None:
+    folder = _specimen(name)
     if folder.exists():
         return
-    version = _pinned(SPECIMEN)
-    say(f"fetching the source of {SPECIMEN}=={version}, code for an agent to mend in the tests")
+    version = _pinned(name)
+    say(f"fetching the source of {name}=={version}, code for an agent to mend in the tests")
     unfinished = CACHE / "sdists" / "unfinished"
     if unfinished.exists():
         shutil.rmtree(unfinished)
     unfinished.mkdir(parents=True)
-    # pip reads an archive's metadata by running its build; the setuptools of the venv is enough for this one.
-    options = ["--no-deps", "--no-binary", SPECIMEN, "--no-build-isolation", "--dest", str(unfinished)]
-    _pip(VENV, ["download", *options, f"{SPECIMEN}=={version}"], lock)
+    # pip reads an archive's metadata by running its build; the setuptools of the venv is enough for these.
+    options = ["--no-deps", "--no-binary", name, "--no-build-isolation", "--dest", str(unfinished)]
+    _pip(VENV, ["download", *options, f"{name}=={version}"], lock)
     (archive,) = unfinished.glob("*.tar.gz")
     with tarfile.open(archive) as tar:
         # The argument of extractall is newer than Python 3.11.0; this attribute is ignored where it is not known.
@@ -314,8 +315,8 @@ def _fetch_specimen(lock: int) -> None:
     shutil.rmtree(unfinished)
 
 
-def _specimen() -> Path:
-    return CACHE / "sdists" / f"{SPECIMEN}-{_pinned(SPECIMEN)}"
+def _specimen(name: str) -> Path:
+    return CACHE / "sdists" / f"{name}-{_pinned(name)}"
 
 
 def _pinned(name: str) -> str:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -13,7 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 from support import real_inputs
-from support.real_inputs import Mock, breaks, calls, fails, says
+from support.real_inputs import SPECIMENS, Mock, Specimen, breaks, calls, fails, says
+
+INFLECTION, CACHETOOLS, UNIDIFF = SPECIMENS
 
 
 @pytest.fixture(scope="module")
@@ -52,18 +51,22 @@ def test_the_mock_cuts_a_stream_where_it_is_told(mock: Mock) -> None:
     assert "[DONE]" not in cut
 
 
-def test_the_specimen_passes_its_own_tests_until_it_is_broken(tmp_path: Path) -> None:
-    folder = real_inputs.specimen(tmp_path / "specimen")
-    module = folder / "inflection/__init__.py"
-    assert check(folder) == 0
-    module.write_text(module.read_text().replace("return string.lower()", "return string.upper()"))
-    assert check(folder) == 1
-
-
-def check(folder: Path) -> int:
-    """Exit code of the specimen's own tests."""
-    command = [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "test_inflection.py"]
-    environment = {"PATH": os.defpath, "HOME": str(folder)}
-    return subprocess.run(
-        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False
-    ).returncode
+@pytest.mark.parametrize(
+    ("specimen", "right", "wrong"),
+    [
+        (INFLECTION, "return string.lower()", "return string.upper()"),
+        (CACHETOOLS, "while self.__currsize + 1 > maxsize:", "while self.__currsize > maxsize:"),
+        (UNIDIFF, "if line.is_added)", "if line.is_removed)"),
+    ],
+    ids=lambda value: value.name if isinstance(value, Specimen) else "",
+)
+def test_a_specimen_passes_its_own_tests_until_it_is_broken(
+    tmp_path: Path, specimen: Specimen, right: str, wrong: str
+) -> None:
+    folder = specimen.copy(tmp_path / "specimen")
+    module = folder / specimen.module
+    source = module.read_text()
+    assert right in source
+    assert specimen.passes(folder) is True
+    module.write_text(source.replace(right, wrong))
+    assert specimen.passes(folder) is False

@@ -1,7 +1,7 @@
 """Things that we did not make, for the tests to run against: bin/test fetches them into .cache (bin/setup.py).
 
 - llmock, a mock of model servers by somebody else, in a venv of its own. `serve()` starts it.
-- the source of one small distribution with its own tests, for an agent to mend. `specimen()` copies it.
+- the source of small distributions with their own tests, for an agent to mend: SPECIMENS. `copy` copies one.
 
 The mock answers with any key and any model name. Unscripted it says some words; offered tools, it calls the one whose
 name and description share most words with the last prompt, with arguments made up from the schema ("mock-command"),
@@ -16,6 +16,7 @@ import re
 import selectors
 import shutil
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Generator, Mapping
@@ -30,6 +31,9 @@ CACHE = ROOT / ".cache"
 
 WITHIN_S = 20.0
 """Longest wait for the mock to listen, to answer, and to end. It starts in about 1 s."""
+
+SUITE_S = 30.0
+"""A suite that takes longer hangs; each takes 1 to 5 s."""
 
 Api = Literal["chat", "responses", "messages"]
 
@@ -162,10 +166,48 @@ def _address(output: IO[bytes]) -> str:
                 return listening[1].decode()
 
 
-def specimen(to: Path) -> Path:
-    """Copies the distribution's source to a new folder. Its tests: `python -m pytest -q test_inflection.py`, about 1 s;
-    its only module: inflection/__init__.py.
-    """
-    sources = sorted((CACHE / "sdists").glob("inflection-*"))
-    assert sources, "the source is not there; bin/test fetches it"
-    return shutil.copytree(sources[-1], to)
+class Specimen(msgspec.Struct, frozen=True, kw_only=True):
+    """The source of a distribution that nobody made for this."""
+
+    name: str
+    module: str
+    """The file to break, relative to its folder."""
+    suite: tuple[str, ...]
+    """What Python runs its tests with."""
+    importable: str = "."
+    """The folder that its tests import from."""
+
+    def copy(self, to: Path) -> Path:
+        """To a new folder, which is returned."""
+        sources = sorted((CACHE / "sdists").glob(f"{self.name}-*"))
+        assert sources, f"the source of {self.name} is not there; bin/test fetches it"
+        return shutil.copytree(sources[-1], to)
+
+    def passes(self, folder: Path) -> bool | None:
+        """Whether the copy's own tests pass; None: they do not end. 1 to 5 s where they do."""
+        environment = {**os.environ, "PYTHONPATH": self.importable}
+        command = [sys.executable, "-B", "-m", *self.suite]
+        try:
+            ended = subprocess.run(
+                command,
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+                timeout=SUITE_S,
+            )
+        except subprocess.TimeoutExpired:
+            return None
+        return ended.returncode == 0
+
+
+UNITTEST = ("unittest", "discover", "--failfast")
+PYTEST = ("pytest", "-q", "-x", "-p", "no:cacheprovider")
+
+SPECIMENS = (
+    Specimen(name="inflection", module="inflection/__init__.py", suite=(*PYTEST, "test_inflection.py")),
+    Specimen(name="cachetools", module="src/cachetools/__init__.py", suite=UNITTEST, importable="src"),
+    Specimen(name="unidiff", module="unidiff/patch.py", suite=UNITTEST),
+)
+"""Tests of pytest in one file beside the package; a `src` layout; a parser with samples as files."""
