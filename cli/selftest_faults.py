@@ -12,7 +12,7 @@ from haltline.cli.selftest_run import Seen, Stage
 from haltline.gateway.scenarios import BROKEN_AFTER, OK_PIECES
 from haltline.protocol import processes
 from haltline.protocol.events import Counters, Error, Init, Loop, Retry, ToolResult, ToolStart, ToolUse, Worker
-from haltline.protocol.kinds import Reason
+from haltline.protocol.kinds import LimitName, Reason
 
 SLACK_MS: Final = 2500.0
 """By this much a busy machine may be late; a wait that is twice as long as it should be is later."""
@@ -168,7 +168,12 @@ def tools(seen: Seen, *, runs: int, statuses: list[str]) -> list[Finding]:
     ]
 
 
-def limit(seen: Seen, which: str, *, allowed: float) -> list[Finding]:
+_UNITS: Final[dict[LimitName, str]] = {
+    "seconds": "s", "turns": "turns", "tokens": "tokens", "usd": "USD", "invalid_calls": "invalid calls",
+}  # fmt: skip
+
+
+def limit(seen: Seen, which: LimitName, *, allowed: float) -> list[Finding]:
     """That the result names the limit and what it allowed."""
     tripped = seen.result.limit
     return [
@@ -177,7 +182,7 @@ def limit(seen: Seen, which: str, *, allowed: float) -> list[Finding]:
             f"{which} {allowed:g}",
             "none" if tripped is None else f"{tripped.which} {tripped.allowed:g}",
         ),
-        says("the words", [f"limit of {which}", f"{allowed:g} allowed"], seen.result.message),
+        says("the words", [f"limit of {allowed:g} {_UNITS[which]} ", " is reached ("], seen.result.message),
     ]
 
 
