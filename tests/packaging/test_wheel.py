@@ -17,34 +17,6 @@ HOSTILE = ("dataclasses.py", "click.py", "msgspec.py", "worker.py", "protocol.py
 WHERE = "import haltline.protocol.events as e, dataclasses as d; print(e.__file__); print(d.__file__)"
 
 
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy to build in: a build leaves folders in its source."""
-    return checkout.copy(tmp_path_factory.mktemp("source") / "haltline")
-
-
-@pytest.fixture(scope="module")
-def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built by the setuptools of this venv; nothing is fetched."""
-    folder = tmp_path_factory.mktemp("wheel")
-    options = ["--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check", "--quiet"]
-    pip("wheel", *options, "--wheel-dir", str(folder), str(source))
-    (built,) = folder.glob("*.whl")
-    return built
-
-
-@pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """bin/ of an empty venv with the wheel in it, which sees the dependencies of this one but not its checkout."""
-    venv = tmp_path_factory.mktemp("installed") / "venv"
-    subprocess.run([sys.executable, "-I", "-m", "venv", "--without-pip", str(venv)], check=True)
-    pip("--python", str(venv / "bin/python"), "install", "--no-deps", "--no-index", "--quiet", str(wheel))
-    (site_packages,) = venv.glob("lib/python3*/site-packages")
-    # A plain path in a .pth: the .pth files over there, ours among them, are not read.
-    (site_packages / "dependencies.pth").write_text(f"{Path(pytest.__file__).parent.parent}\n")
-    return venv / "bin"
-
-
 @pytest.fixture
 def hostile(tmp_path: Path) -> Path:
     for name in HOSTILE:
@@ -94,11 +66,6 @@ def test_the_same_module_is_never_there_twice(root: Path) -> None:
 def test_every_room_has_its_link_for_the_type_checkers(root: Path) -> None:
     links = {path.name: path.resolve() for path in (root / ".types/haltline").iterdir()}
     assert links == {room: root / room for room in checkout.ROOMS}
-
-
-def pip(*arguments: str) -> None:
-    done = subprocess.run([sys.executable, "-I", "-m", "pip", *arguments], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def run(command: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
