@@ -5,16 +5,24 @@ from __future__ import annotations
 
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from conftest import Samples
 from support.command import Ended, run
 from support.real_inputs import SPECIMENS, Specimen
 
 from haltline.gateway.mutations import break_line
 
-SEEDS = (0, *(pytest.param(seed, marks=pytest.mark.ci) for seed in range(1, 10)))
-"""Each takes 5 to 60 s."""
+AT_ONCE = 2
+"""Runs beside each other, as many as the cores that are counted on; each takes 5 to 60 s, nearly all of it in the
+repository's own tests."""
+
+IN_TURN = [
+    pytest.param(specimen, id=specimen.name, marks=[] if specimen.name == "inflection" else [pytest.mark.ci])
+    for specimen in SPECIMENS
+]
 
 MAX_TURNS = 60
 ACTIVE = "120s"
@@ -46,14 +54,22 @@ def mend(folder: Path) -> Ended:
     )
 
 
-@pytest.mark.timeout(400)
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("specimen", SPECIMENS, ids=lambda specimen: specimen.name)
-def test_a_broken_line_is_mended_or_given_up_honestly(tmp_path: Path, specimen: Specimen, seed: int) -> None:
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("specimen", IN_TURN)
+def test_a_broken_line_is_mended_or_given_up_honestly(tmp_path: Path, specimen: Specimen, samples: Samples) -> None:
     """That nothing is alive afterwards is checked after every test (conftest)."""
-    folder = specimen.copy(tmp_path / "repository")
-    broken(specimen, folder, seed)
-    ended = mend(folder)
+
+    def mended_or_given_up(seed: int) -> None:
+        folder = specimen.copy(tmp_path / f"repository-{seed}")
+        broken(specimen, folder, seed)
+        judge(specimen, folder, mend(folder))
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for done in [pool.submit(mended_or_given_up, seed) for seed in range(samples(1, 10, 10))]:
+            done.result()
+
+
+def judge(specimen: Specimen, folder: Path, ended: Ended) -> None:
     said = str(ended.result["text"])
     if ended.result["reason"] == "completed":
         assert ended.exit_code == 0
