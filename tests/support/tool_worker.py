@@ -90,6 +90,7 @@ class ToolWorker:
         self._mailbox.bind(ipc(places.mailbox))
         self._broadcast = self._context.socket(zmq.XPUB)
         self._broadcast.bind(ipc(places.broadcast))
+        us = os.pidfd_open(os.getpid())  # a test run that is killed must not leave a worker behind
         boot = WorkerBoot(
             role="tool",
             session_id=SESSION,
@@ -97,7 +98,7 @@ class ToolWorker:
             token=b"0" * 16,
             mailbox=places.mailbox,
             broadcast=places.broadcast,
-            supervisor_pidfd=None,
+            supervisor_pidfd=us,
         )
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (read and closed by close)
         with tempfile.TemporaryFile() as stdin:
@@ -109,7 +110,9 @@ class ToolWorker:
                 stderr=self._stderr,
                 env=os.environ | {"READY": fifo} | (environment or {}),
                 start_new_session=True,
+                pass_fds=(us,),
             )
+        os.close(us)
         self.errors = ""
         """The worker's stderr, once it was closed."""
 
