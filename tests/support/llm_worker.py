@@ -120,7 +120,7 @@ class Connection:
     async def gone(self) -> None:
         """Until the worker has closed its end. Any number may wait for that."""
         async with self._reading:
-            with contextlib.suppress(ConnectionResetError):
+            with contextlib.suppress(ConnectionError):  # a write of ours that met its end says so here, too
                 while await self._reader.read(65536):
                     pass
 

@@ -179,7 +179,8 @@ def test_a_page_is_reduced_to_its_status_and_one_line() -> None:
     """R32."""
     page = "<!DOCTYPE html><html><head><style>a{}</style><title>524: A timeout\n occurred</title></head><body>x</body>"
     failure = normalised(failed(status=524, headers={"content-type": "text/html"}, body=page))
-    assert failure.message == "the provider failed (HTTP 524): 524: A timeout occurred; try again later"
+    assert failure.message == "the provider failed (HTTP 524): 524: A timeout occurred"
+    assert failure.surfaced() == "the provider failed (HTTP 524): 524: A timeout occurred; try again later"
 
 
 def test_a_page_in_place_of_an_answer_is_malformed_and_not_asked_for_again() -> None:
