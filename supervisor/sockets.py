@@ -8,6 +8,7 @@
 """
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
 
 import zmq
@@ -23,6 +24,7 @@ class LoopSocket:
         self._socket = context.socket(kind)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._loop = asyncio.get_running_loop()
+        self._owner = threading.get_ident()
         self._on_frames = on_frames
         self._due = False
         self._closed = False
@@ -41,6 +43,7 @@ class LoopSocket:
     def send(self, frames: Frames) -> bool:
         """True: handed over. False: the peer's pipe is full, try again later. A peer that is gone counts as handed
         over: its end is learnt elsewhere."""
+        assert threading.get_ident() == self._owner, "a socket belongs to one thread (rule 4)"
         try:
             self._socket.send_multipart(frames, zmq.NOBLOCK)
         except zmq.Again:
@@ -62,6 +65,7 @@ class LoopSocket:
         for _ in range(MESSAGES_PER_TURN):
             if self._closed:
                 return
+            assert threading.get_ident() == self._owner, "a socket belongs to one thread (rule 4)"
             try:
                 frames = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
