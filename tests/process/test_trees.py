@@ -25,7 +25,7 @@ from haltline.protocol.processes import Identity
 
 PROLOGUE = """
 import json, os, signal, subprocess, sys, threading, time
-from haltline.protocol import linux, processes, trees
+from haltline.protocol import linux, processes, procfs, trees
 linux.become_subreaper()
 told, tell = os.pipe()
 os.environ["READY"] = f"/proc/{os.getpid()}/fd/{tell}"
@@ -210,7 +210,7 @@ def test_the_kernel_without_lists_of_children_is_served_by_one_walk() -> None:
     """Design 7: CONFIG_PROC_CHILDREN is optional."""
     swept = sweeping(
         f"""
-        processes._lists_children = False
+        procfs._lists_children = False
         vice({vices.command("daemonizes")!r})
         vice({vices.command("own_session")!r})
         reaped, before = [], time.monotonic()
