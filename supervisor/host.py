@@ -14,8 +14,6 @@
 
 import asyncio
 import os
-import random
-import time
 import traceback
 from collections import deque
 from collections.abc import Callable
@@ -54,9 +52,10 @@ from haltline.supervisor.effects import (
     Show,
     SpawnWorker,
 )
-from haltline.supervisor.journal import Journal, NoJournal
+from haltline.supervisor.journal import Writable
 from haltline.supervisor.mailbox import Mailbox
 from haltline.supervisor.record import Record
+from haltline.supervisor.sources import Sources
 from haltline.supervisor.stimuli import (
     AnyStimulus,
     CancelAsked,
@@ -84,7 +83,8 @@ class SessionHost:
         workers: Workers,
         mailbox: Mailbox,
         clients: ClientLane,
-        journal: Journal | NoJournal,
+        journal: Writable,
+        sources: Sources,
         notice_gap: Callable[[], None],
         on_closed: Callable[["SessionHost"], None],
     ) -> None:
@@ -94,8 +94,12 @@ class SessionHost:
         self.workers = workers
         self._mailbox = mailbox
         self._clients = clients
+        self._sources = sources
         self._record = Record(
-            session_id, journal, on_failed=lambda failed: self._end_broken(str(failed), CONFIGURATION)
+            session_id,
+            journal,
+            wall_s=sources.wall_s,
+            on_failed=lambda failed: self._end_broken(str(failed), CONFIGURATION),
         )
         self._notice_gap = notice_gap
         self._on_closed = on_closed
@@ -172,7 +176,7 @@ class SessionHost:
 
     def _tick(self) -> None:
         self._timer = None
-        self.feed(Tick(jitter=random.random()))
+        self.feed(Tick(jitter=self._sources.jitter()))
 
     # Workers
 
@@ -210,8 +214,8 @@ class SessionHost:
                 role=handle.role,
                 worker_id=handle.worker_id,
                 message=message,
-                jitter=random.random(),
-                wall_s=time.time(),
+                jitter=self._sources.jitter(),
+                wall_s=self._sources.wall_s(),
             )
         )
 

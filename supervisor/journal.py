@@ -16,7 +16,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 import msgspec
 
@@ -63,6 +63,14 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     first_ts: str
     last_ts: str
+
+
+class Writable(Protocol):
+    """What the supervisor asks of a journal: a Journal, or NoJournal."""
+
+    def append(self, session: str, seq: int, ts: str, kind: str, body: bytes) -> None: ...
+    def commit(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class Journal:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from haltline.protocol import linux, secrets
 from haltline.protocol.errors import ConfigurationProblem
 from haltline.protocol.exits import BUG
-from haltline.supervisor.chain import Chain, fork, let_go_of_streams
+from haltline.supervisor.chain import Chain, fork, let_go_of_streams, remove_folder
 
 
 def run(chain: Chain, roles_module: str) -> None:
@@ -73,17 +73,50 @@ def _zygote(
 
 
 async def _serve(chain: Chain, zygote_pid: int, requests: socket.socket, supervisor_pidfd: int) -> None:
+    """Put the supervisor together, serve until its end, leave nothing behind."""
     import zmq
 
+    from haltline.protocol.endpoints import Endpoints
+    from haltline.supervisor.door import Door
+    from haltline.supervisor.journal import Journal
     from haltline.supervisor.runtime import Supervisor
+    from haltline.supervisor.sources import Sources
+    from haltline.supervisor.spawner import Spawner
 
-    asyncio.get_running_loop().set_exception_handler(_crash)
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_crash)
+    guard_pid = os.getppid()
+    endpoints = Endpoints(chain.folder)
+    context = zmq.Context[zmq.Socket[bytes]](io_threads=1)
     try:
-        supervisor = Supervisor(chain, zygote_pid, requests, supervisor_pidfd)
+        supervisor = Supervisor(
+            context,
+            endpoints,
+            Spawner(requests, zygote_pid),
+            token=chain.token,
+            supervisor_pidfd=supervisor_pidfd,
+            open_journal=Journal.open,
+            sources=Sources(),
+        )
+        door = Door(endpoints.door, grant=supervisor.grant)
     except (OSError, zmq.ZMQError) as error:
         os.write(chain.ready_w, f"failed: cannot open sockets in {chain.folder}: {error.strerror or error}\n".encode())
         raise
-    await supervisor.run()
+
+    def client_left() -> None:
+        for fd in (chain.client_pidfd, chain.bye_r):
+            loop.remove_reader(fd)
+        supervisor.client_left()
+
+    for fd in (chain.client_pidfd, chain.bye_r):  # the byte itself is for the guard
+        loop.add_reader(fd, client_left)
+    os.write(chain.ready_w, b"ready\n")
+    await supervisor.ended()
+    door.close()
+    await supervisor.leave()
+    context.term()
+    if os.getppid() != guard_pid:  # nobody is left to do it
+        remove_folder(chain.folder)
 
 
 def _crash(_loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:

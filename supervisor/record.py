@@ -7,7 +7,6 @@
 """
 
 import asyncio
-import time
 from collections.abc import Callable
 
 import msgspec
@@ -18,7 +17,7 @@ from haltline.protocol.ids import SessionId
 from haltline.protocol.lines import Line, to_json
 from haltline.protocol.messages import Cancel, Delta, Heartbeat, Work
 from haltline.protocol.timestamps import rfc3339
-from haltline.supervisor.journal import Journal, NoJournal
+from haltline.supervisor.journal import NoJournal, Writable
 from haltline.supervisor.stimuli import AnyStimulus, FromWorker
 
 RECORD_TEXT_S = 0.25
@@ -39,10 +38,16 @@ class Record:
     """`on_failed(error)` when gathered text could not be recorded; every other failure is raised to the caller."""
 
     def __init__(
-        self, session_id: SessionId, journal: Journal | NoJournal, *, on_failed: Callable[[JournalFailed], None]
+        self,
+        session_id: SessionId,
+        journal: Writable,
+        *,
+        wall_s: Callable[[], float],
+        on_failed: Callable[[JournalFailed], None],
     ) -> None:
         self._session_id = session_id
         self._journal = journal
+        self._wall_s = wall_s
         self._on_failed = on_failed
         self._loop = asyncio.get_running_loop()
         self._seq = 0
@@ -93,14 +98,14 @@ class Record:
 
     def _line(self, event: events.AnyEvent, *, run: int, turn: int) -> Line:
         return Line(
-            seq=self._seq, ts=rfc3339(time.time()), session_id=self._session_id, run=run, turn=turn, event=event
+            seq=self._seq, ts=rfc3339(self._wall_s()), session_id=self._session_id, run=run, turn=turn, event=event
         )
 
     def _append(self, kind: str, body: bytes) -> None:
         self._put_text()
         self._rows = True
         self._seq += 1
-        self._journal.append(self._session_id, self._seq, rfc3339(time.time()), kind, body)
+        self._journal.append(self._session_id, self._seq, rfc3339(self._wall_s()), kind, body)
 
     def _row_of(self, line: Line) -> None:
         self._put_text()

@@ -1,5 +1,7 @@
 """The supervisor's loop: sessions, workers, terminals, and its own end. The only reader of the clock.
 
+It is put together by main.py, which hands in what touches the world: sockets, the spawner, clock and chance.
+
 1. One supervisor serves any number of sessions; nothing that happens to one reaches another.
 2. The client that started the supervisor owns its sessions: its loss is a cancel of each of them. When it is gone,
    or its last session is closed, the supervisor ends: workers first, then the zygote, then its sockets.
@@ -9,6 +11,8 @@
 import asyncio
 import os
 import socket
+from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 import zmq
@@ -35,15 +39,13 @@ from haltline.protocol.ids import SessionId, WorkerId
 from haltline.protocol.messages import FromWorker
 from haltline.protocol.settings import SessionSettings
 from haltline.protocol.times import ZYGOTE_LEAVE_S
-from haltline.supervisor.chain import Chain, remove_folder
 from haltline.supervisor.clients import ClientId, ClientLane
-from haltline.supervisor.door import Door
 from haltline.supervisor.host import SessionHost
-from haltline.supervisor.journal import Journal, NoJournal
+from haltline.supervisor.journal import NoJournal, Writable
 from haltline.supervisor.mailbox import Mailbox
-from haltline.supervisor.spawner import Spawner
+from haltline.supervisor.sources import Sources
 from haltline.supervisor.stimuli import Answered, CancelAsked, KillAsked, Suspended
-from haltline.supervisor.workers import WorkerHandle, Workers
+from haltline.supervisor.workers import Starter, WorkerHandle, Workers
 
 LOOK_S = 0.5
 """How often the supervisor checks that it has been running."""
@@ -54,27 +56,54 @@ LINGER_MS = 200
 GATEWAY = WorkerId("gateway")
 
 
+class Spawning(Starter, Protocol):
+    """The Spawner, as the supervisor knows it."""
+
+    @property
+    def zygote_ended(self) -> asyncio.Event: ...
+
+    def listen(
+        self,
+        *,
+        on_spawned: Callable[[WorkerId, int], None],
+        on_exited: Callable[[WorkerId, str], None],
+        on_swept: Callable[[WorkerId, int, int], None],
+    ) -> None: ...
+
+    def quit(self) -> None: ...
+    def kill_zygote(self) -> None: ...
+
+
 class Supervisor:
-    def __init__(self, chain: Chain, zygote_pid: int, requests: socket.socket, supervisor_pidfd: int) -> None:
-        self._chain = chain
+    """`token`: proves the client that started it. `supervisor_pidfd`: what its workers inherit to see its end.
+
+    `client_left` is to be called when that client is gone, `grant` for a token that was given out at the door.
+    """
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        endpoints: Endpoints,
+        spawner: Spawning,
+        *,
+        token: bytes,
+        supervisor_pidfd: int,
+        open_journal: Callable[[str], Writable],
+        sources: Sources,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
-        self._endpoints = Endpoints(chain.folder)
+        self._endpoints = endpoints
+        self._spawner = spawner
         self._supervisor_pidfd = supervisor_pidfd
-        self._guard_pid = os.getppid()
+        self._open_journal = open_journal
+        self._sources = sources
         self._hosts: dict[SessionId, SessionHost] = {}
         self._by_worker: dict[WorkerId, tuple[SessionHost, WorkerHandle]] = {}
-        self._journals: dict[str, Journal] = {}
+        self._journals: dict[str, Writable] = {}
         self._gateway_url: str | None = None
         self._last_look_s = self._loop.time()
-        context = self._context = zmq.Context[zmq.Socket[bytes]](io_threads=1)
-        self._spawner = Spawner(
-            requests,
-            zygote_pid,
-            on_spawned=self._on_spawned,
-            on_exited=self._on_exited,
-            on_swept=self._on_swept,
-        )
+        spawner.listen(on_spawned=self._on_spawned, on_exited=self._on_exited, on_swept=self._on_swept)
         self._mailbox = Mailbox(
             context,
             self._endpoints,
@@ -89,17 +118,13 @@ class Supervisor:
             on_message=self._on_client_message,
             on_stuck=self._client_stuck,
         )
-        self._clients.grant(chain.token)
-        self._door = Door(self._endpoints.door, grant=self._clients.grant)
+        self.grant = self._clients.grant
+        self.grant(token)
+        self._looking = self._loop.call_later(LOOK_S, self._look)
 
-    async def run(self) -> None:
-        """Serve until the end of rule 2; returns with nothing left below but the zygote on its way out."""
-        for fd in (self._chain.client_pidfd, self._chain.bye_r):  # the byte itself is for the guard
-            self._loop.add_reader(fd, self._client_left)
-        self._loop.call_later(LOOK_S, self._look)
-        os.write(self._chain.ready_w, b"ready\n")
+    async def ended(self) -> None:
+        """Returns at the end of rule 2; `leave` is next."""
         await self._ended.wait()
-        await self._leave()
 
     # Workers
 
@@ -176,7 +201,7 @@ class Supervisor:
         settings = message.settings
         if message.embedded_gateway:
             settings = msgspec.structs.replace(settings, base_url=self._embedded_gateway())
-        session_id = SessionId(os.urandom(4).hex())
+        session_id = SessionId(self._sources.random_bytes(4).hex())
         host = SessionHost(
             session_id,
             settings,
@@ -185,6 +210,7 @@ class Supervisor:
             mailbox=self._mailbox,
             clients=self._clients,
             journal=self._journal(settings, message.journal),
+            sources=self._sources,
             notice_gap=self._notice_gap,
             on_closed=self._on_closed,
         )
@@ -203,15 +229,16 @@ class Supervisor:
             endpoints=self._endpoints,
             supervisor_pidfd=self._supervisor_pidfd,
             now=self._loop.time,
+            random_bytes=self._sources.random_bytes,
             on_started=started,
         )
 
-    def _journal(self, settings: SessionSettings, path: str) -> Journal | NoJournal:
+    def _journal(self, settings: SessionSettings, path: str) -> Writable:
         """Opened once per file. Raises ConfigurationProblem where it cannot be."""
         if settings.ephemeral:
             return NoJournal()
         if path not in self._journals:
-            self._journals[path] = Journal.open(path)
+            self._journals[path] = self._open_journal(path)
         return self._journals[path]
 
     def _embedded_gateway(self) -> str:
@@ -260,7 +287,7 @@ class Supervisor:
 
     def _look(self) -> None:
         self._notice_gap()
-        self._loop.call_later(LOOK_S, self._look)
+        self._looking = self._loop.call_later(LOOK_S, self._look)
 
     def _notice_gap(self) -> None:
         """Rule 3. Called by the timer and before any stimulus: after a gap the loop deals with messages first."""
@@ -271,10 +298,8 @@ class Supervisor:
             for host in list(self._hosts.values()):
                 host.feed(Suspended(gap_s=gap_s))
 
-    def _client_left(self) -> None:
+    def client_left(self) -> None:
         """Rule 2. In good order the sessions are closed already."""
-        for fd in (self._chain.client_pidfd, self._chain.bye_r):
-            self._loop.remove_reader(fd)
         for host in list(self._hosts.values()):
             host.close(CancelAsked(by="lost_client"))
         if not self._hosts:
@@ -291,8 +316,9 @@ class Supervisor:
         if not self._hosts:
             self._ended.set()
 
-    async def _leave(self) -> None:
-        self._door.close()
+    async def leave(self) -> None:
+        """Returns with nothing left below but the zygote on its way out."""
+        self._looking.cancel()
         self._spawner.kill(GATEWAY)
         self._spawner.quit()
         self._mailbox.close()
@@ -303,6 +329,3 @@ class Supervisor:
             await asyncio.wait_for(self._spawner.zygote_ended.wait(), ZYGOTE_LEAVE_S)
         except TimeoutError:
             self._spawner.kill_zygote()
-        self._context.term()
-        if os.getppid() != self._guard_pid:  # nobody is left to do it
-            remove_folder(self._chain.folder)

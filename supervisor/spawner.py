@@ -43,32 +43,34 @@ class WorkerProcess(msgspec.Struct, kw_only=True):
 
 
 class Spawner:
-    """`on_exited(worker_id, words)`: a worker is dead. `on_swept(worker_id, killed, survivors)`: so is its tree."""
+    """Asked for nothing before `listen`."""
 
-    def __init__(
-        self,
-        requests: socket.socket,
-        zygote_pid: int,
-        *,
-        on_spawned: Callable[[WorkerId, int], None],
-        on_exited: Callable[[WorkerId, str], None],
-        on_swept: Callable[[WorkerId, int, int], None],
-    ) -> None:
+    def __init__(self, requests: socket.socket, zygote_pid: int) -> None:
         self.zygote_pid = zygote_pid
         self.zygote_alive = True
         self._requests = requests
         self._requests.setblocking(False)
         self._zygote_pidfd = os.pidfd_open(zygote_pid)
-        self._on_spawned = on_spawned
-        self._on_exited = on_exited
-        self._on_swept = on_swept
         self._workers: dict[WorkerId, WorkerProcess] = {}
         self._unsent: deque[tuple[bytes, tuple[int, ...]]] = deque()
         """Rule 5: requests with their descriptors, which are ours to close."""
         self._loop = asyncio.get_running_loop()
+        self.zygote_ended = asyncio.Event()
+
+    def listen(
+        self,
+        *,
+        on_spawned: Callable[[WorkerId, int], None],
+        on_exited: Callable[[WorkerId, str], None],
+        on_swept: Callable[[WorkerId, int, int], None],
+    ) -> None:
+        """Report to these from now on. `on_spawned(worker_id, pid)`; `on_exited(worker_id, words)`: a worker is dead;
+        `on_swept(worker_id, killed, survivors)`: so is its tree."""
+        self._on_spawned = on_spawned
+        self._on_exited = on_exited
+        self._on_swept = on_swept
         self._loop.add_reader(self._requests, self._read_reports)
         self._loop.add_reader(self._zygote_pidfd, self._zygote_died)
-        self.zygote_ended = asyncio.Event()
 
     def spawn(self, worker_id: WorkerId, role: str, boot: bytes, listener: socket.socket | None = None) -> None:
         self._workers[worker_id] = WorkerProcess(worker_id=worker_id)

@@ -1,7 +1,8 @@
 """The two worker processes of one session, as the shell knows them: started, ready, told, ended."""
 
-import os
+import socket
 from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
@@ -10,9 +11,15 @@ from haltline.protocol.endpoints import Endpoints
 from haltline.protocol.ids import ROLES, Role, SessionId, WorkerId
 from haltline.protocol.messages import Heartbeat, ToWorker
 from haltline.supervisor.mailbox import Mailbox
-from haltline.supervisor.spawner import Spawner
 
 _encode = msgspec.msgpack.Encoder().encode
+
+
+class Starter(Protocol):
+    """What starts and kills the processes of workers: the Spawner."""
+
+    def spawn(self, worker_id: WorkerId, role: str, boot: bytes, listener: socket.socket | None = None) -> None: ...
+    def kill(self, worker_id: WorkerId) -> None: ...
 
 
 class WorkerHandle(msgspec.Struct, kw_only=True):
@@ -34,10 +41,11 @@ class Workers:
         session_id: SessionId,
         *,
         mailbox: Mailbox,
-        spawner: Spawner,
+        spawner: Starter,
         endpoints: Endpoints,
         supervisor_pidfd: int,
         now: Callable[[], float],
+        random_bytes: Callable[[int], bytes],
         on_started: Callable[[WorkerHandle], None],
     ) -> None:
         self._session_id = session_id
@@ -46,14 +54,15 @@ class Workers:
         self._endpoints = endpoints
         self._supervisor_pidfd = supervisor_pidfd
         self._now = now
+        self._random_bytes = random_bytes
         self._on_started = on_started
         self._handles: dict[Role, WorkerHandle] = {}
         self._count = 0
 
     def start(self, role: Role) -> WorkerHandle:
         self._count += 1
-        worker_id = WorkerId(f"{role}-{self._session_id}-{self._count}-{os.urandom(6).hex()}")
-        token = os.urandom(16)
+        worker_id = WorkerId(f"{role}-{self._session_id}-{self._count}-{self._random_bytes(6).hex()}")
+        token = self._random_bytes(16)
         handle = WorkerHandle(worker_id=worker_id, role=role, started_s=self._now())
         self._handles[role] = handle
         self._on_started(handle)

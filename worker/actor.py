@@ -23,7 +23,6 @@ import logging
 import os
 import signal
 import sys
-import time
 import traceback
 from collections.abc import Callable
 from typing import NoReturn, Protocol
@@ -149,6 +148,20 @@ def _set_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
+class OwnProcess:
+    """What a worker knows of its own process, and how it ends it (rule 8)."""
+
+    def exit(self, status: int) -> NoReturn:
+        os._exit(status)
+
+    def pss_kib(self) -> int:
+        return pss_kib()
+
+    def cpu_ms(self) -> int:
+        times = os.times()
+        return int((times.user + times.system) * 1000)
+
+
 class Actor:
     """The loop's side of one worker process. Made after the fork, as its zmq context has to be (R80)."""
 
@@ -157,7 +170,9 @@ class Actor:
         boot: WorkerBoot,
         make_handler: Callable[[Outbox], Handler],
         context: zmq.Context[zmq.Socket[bytes]],
+        process: OwnProcess | None = None,
     ) -> None:
+        self._process = process or OwnProcess()
         self.generation = 0
         self.dropped = 0
         """Messages that were no messages, or came too early."""
@@ -218,7 +233,7 @@ class Actor:
     def _pump(self) -> None:
         """Read until both lanes are empty, or the turn is used up (rules 1 and 2)."""
         self._pump_due = False
-        until = time.monotonic() + SECONDS_PER_TURN
+        until = self._loop.time() + SECONDS_PER_TURN
         try:
             for _ in range(MESSAGES_PER_TURN):
                 frames = _receive(self._broadcast)
@@ -227,7 +242,7 @@ class Actor:
                 elif (frames := _receive(self._mailbox)) is None:
                     return
                 self._take(frames)
-                if time.monotonic() > until:
+                if self._loop.time() > until:
                     break
         except Exception as error:  # noqa: BLE001 whatever it is, it is a bug, and ends the worker
             _crash(error)
@@ -263,7 +278,7 @@ class Actor:
                 self._cancel(message)
             case Shutdown():
                 self._handler.shutdown()
-                os._exit(EXIT_OK)
+                self._process.exit(EXIT_OK)
 
     def _cancel(self, cancel: Cancel) -> None:
         """Rule 5."""
@@ -286,17 +301,16 @@ class Actor:
             state = self._handler.progress()
         except Exception as error:  # noqa: BLE001 whatever it is, it is a bug, and ends the worker
             _crash(error)
-        now = time.monotonic()
+        now = self._loop.time()
         if now >= self._pss_due:
             self._pss_due = now + PSS_EVERY_S
-            self._pss_kib = pss_kib()
-        times = os.times()
+            self._pss_kib = self._process.pss_kib()
         self._put(
             Heartbeat(
                 progress=state.progress,
                 model_silent_ms=state.model_silent_ms,
                 pss_kib=self._pss_kib,
-                cpu_ms=int((times.user + times.system) * 1000),
+                cpu_ms=self._process.cpu_ms(),
             )
         )
         self._loop.call_later(HEARTBEAT_S, self._heartbeat)
@@ -313,7 +327,7 @@ class Actor:
 
     async def _orphaned(self) -> None:
         await self._handler.orphaned()
-        os._exit(EXIT_OK)
+        self._process.exit(EXIT_OK)
 
 
 def _receive(socket: zmq.Socket[bytes]) -> list[bytes] | None:
