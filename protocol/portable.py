@@ -47,8 +47,7 @@ def children(pid: int) -> list[int]:
 
 def all_pids() -> list[int]:
     """Of every process of the machine, ascending."""
-    pids: list[int] = psutil.pids()
-    return pids
+    return psutil.pids()
 
 
 def variable(pid: int, name: str) -> str | None:
@@ -58,10 +57,7 @@ def variable(pid: int, name: str) -> str | None:
         environment = psutil.Process(pid).environ()
     except (psutil.Error, OSError, ValueError):
         return None
-    if not environment:
-        return None
-    value: str = environment.get(name, "")
-    return value
+    return environment.get(name, "") if environment else None
 
 
 def kernel_lists_children() -> bool:
@@ -72,7 +68,6 @@ def kernel_lists_children() -> bool:
 def _threads(process: psutil.Process) -> int:
     """1 where it cannot be told."""
     try:
-        threads: int = process.num_threads()
+        return process.num_threads()
     except psutil.Error:
         return 1
-    return threads

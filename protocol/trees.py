@@ -33,11 +33,22 @@ from haltline.protocol.times import KILL_S
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
+    from typing import Protocol
 
     from haltline.protocol.kinds import Rung
 
     Pids = Callable[[], Collection[int]]
     Reaped = Callable[[int, int], None]
+
+    class Look(Protocol):
+        """One look at a tree."""
+
+        settled: bool
+        """Nothing moved while looking (rule 2)."""
+
+        def processes(self) -> Iterator[Process]:
+            """Every process of the tree, dead ones included; what each yielded one started is looked for later."""
+            ...
 
 _FIRST_LOOK_S = 0.001
 _SLOWEST_TERM_LOOK_S = 0.02
@@ -107,9 +118,10 @@ class Sweep:
         now: float,
         kill_wait_s: float = KILL_S,
         reaped: Reaped | None = None,
+        look: Callable[[], Look] | None = None,
     ) -> None:
         """`now`: monotonic seconds. `groups`: process groups that the caller started, for the rung only.
-        `reaped(pid, status)`: see `reap`."""
+        `reaped(pid, status)`: see `reap`. `look`: another way to look than downwards from the root (marks.py)."""
         self.finished = False
         self._root = root_pid
         self._spare = spare
@@ -120,6 +132,7 @@ class Sweep:
         self._kill_wait_s = kill_wait_s
         self._give_up_at: float | None = None
         self._reaped = reaped
+        self._look = look or self._look_down
         self._delay = _FIRST_LOOK_S
         self._termed: set[Identity] = set()
         self._known: set[Identity] = set()
@@ -177,7 +190,7 @@ class Sweep:
         self._alive = [process for process in look.processes() if self._is_ours(process)]
         return not self._alive and look.settled
 
-    def _look(self) -> _Look:
+    def _look_down(self) -> Look:
         return _Look(self._root, self._spare(), self._through())
 
     def _is_ours(self, process: Process) -> bool:
