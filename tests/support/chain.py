@@ -16,6 +16,11 @@ MEMBERS: tuple[Member, ...] = ("client", "guard", "supervisor", "zygote", "llm",
 
 def members(running: Running) -> dict[Member, int]:
     """Pids by role; waits until both workers are ready. Each of the first four is the only child of the one before."""
+    return {**starters(running), "llm": _ready(running, "llm"), "tool": _ready(running, "tool")}
+
+
+def starters(running: Running) -> dict[Member, int]:
+    """Those who are there before any worker is."""
     guard = _only_child(running.process.pid)
     supervisor = _only_child(guard)
     return {
@@ -23,8 +28,6 @@ def members(running: Running) -> dict[Member, int]:
         "guard": guard,
         "supervisor": supervisor,
         "zygote": _only_child(supervisor),
-        "llm": _ready(running, "llm"),
-        "tool": _ready(running, "tool"),
     }
 
 

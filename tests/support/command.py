@@ -5,6 +5,7 @@ Every wait has a deadline and is for a line or an end, never for time.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import selectors
@@ -77,29 +78,48 @@ class Running:
         stdin: bytes = b"",
         extra: Mapping[str, str] | None = None,
         command: Sequence[str] = COMMAND,
+        terminal: bool = False,
+        typing: bool = False,
     ) -> None:
-        """`command`: what starts the program."""
+        """`command`: what starts the program. `terminal`: its standard input and error are one; not its controlling
+        one, so it sends no signals. `typing`: standard input stays open, for `type`, until `type_end`."""
         self.events: list[Event] = []
         self._buffer = b""
         self._stdout = b""
         self._stderr = b""
+        screen, theirs = os.openpty() if terminal else os.pipe()
         self.process = subprocess.Popen(
             [*command, *arguments],
-            stdin=subprocess.PIPE,
+            stdin=theirs if terminal else subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=theirs,
             cwd=cwd,
             env={**os.environ, **(extra or {})},
         )
-        assert self.process.stdin is not None
+        os.close(theirs)
+        if self.process.stdin is not None:
+            self.process.stdin.write(stdin)
+            if not typing:
+                self.process.stdin.close()
         assert self.process.stdout is not None
-        assert self.process.stderr is not None
-        self.process.stdin.write(stdin)
-        self.process.stdin.close()
+        self._streams = (self.process.stdout, open(screen, "rb", buffering=0))  # noqa: SIM115  (closed by end)
         self._selector = selectors.DefaultSelector()
-        for stream in (self.process.stdout, self.process.stderr):
+        for stream in self._streams:
             os.set_blocking(stream.fileno(), False)
             self._selector.register(stream, selectors.EVENT_READ)
+
+    def type(self, line: str) -> None:
+        """One line of standard input, or of the terminal."""
+        stdin = self.process.stdin
+        os.write(self._streams[1].fileno() if stdin is None else stdin.fileno(), f"{line}\n".encode())
+
+    def type_end(self) -> None:
+        """The end of standard input; Ctrl+D on the terminal."""
+        stdin = self.process.stdin
+        if stdin is None:
+            os.write(self._streams[1].fileno(), b"\x04")
+        else:
+            stdin.close()
 
     def until(self, wanted: Callable[[Event], bool] | str, within_s: float = WITHIN_S) -> Event:
         """The first event, seen already or still to come, that is wanted (by type, or by a function)."""
@@ -123,10 +143,18 @@ class Running:
             pass
         code = self.process.wait(max(0.1, deadline - time.monotonic()))
         self._selector.close()
-        for stream in (self.process.stdout, self.process.stderr):
-            assert stream is not None
+        for stream in self._streams:
             stream.close()
         return Ended(code, tuple(self.events), self._stdout, self._stderr.decode("utf-8", "replace"))
+
+    def give_up(self) -> None:
+        """End it the hard way: the test has failed."""
+        self.process.kill()
+        self.process.wait()
+        self._selector.close()
+        for stream in (self.process.stdin, *self._streams):
+            if stream is not None:
+                stream.close()
 
     def _read(self, deadline: float) -> bool:
         """One round of reading; False once both streams are at their end."""
@@ -135,13 +163,12 @@ class Running:
         left = deadline - time.monotonic()
         ready = self._selector.select(max(0.0, left))
         if not ready:
-            self.process.kill()
-            self.process.communicate()
+            self.give_up()
             raise AssertionError(
                 f"nothing happened in time; last events {self.events[-3:]}; stderr: {self._stderr.decode()}"
             )
         for key, _mask in ready:
-            data = os.read(key.fd, 1 << 16)
+            data = _available(key.fd)
             if not data:
                 self._selector.unregister(key.fileobj)
             elif key.fileobj is self.process.stdout:
@@ -154,6 +181,16 @@ class Running:
         self._stdout += data
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         self.events += [json.loads(line) for line in lines if line.startswith(b"{")]
+
+
+def _available(fd: int) -> bytes:
+    """What can be read; empty at the end."""
+    try:
+        return os.read(fd, 1 << 16)
+    except OSError as error:
+        if error.errno != errno.EIO:  # how a terminal says that nobody holds its other side
+            raise
+        return b""
 
 
 def run(
