@@ -20,12 +20,20 @@ LATE_S = 2.0
 """By how much a worker may miss its own limit for a piece of work before it is asked to stop (L6)."""
 MARGIN_S = 1.0
 """For the way of a report through a loaded loop. Late is not dead (L5)."""
-WORKER_START_S = 10.0
-"""From the request for a worker to ready; 5 to 13 ms when idle. A quick step with a limit of its own (I6)."""
+WORKER_BEGIN_S = 6.0
+"""From the fork of a worker to ready; 5 to 13 ms when idle. A quick step with a limit of its own (I6)."""
 WORKER_LEAVE_S = 0.5
 """From Shutdown to a worker's end; then it is killed. An idle worker needs about a millisecond."""
 ZYGOTE_LEAVE_S = 1.0
 """From Quit, with no child left, to the zygote's end; then it is killed."""
+ZYGOTE_LOOK_S = 0.1
+"""Between two looks at a zygote that owes something. Two in a row that find it stopped, and it is killed: the rest of
+DEATH_S is enough for the grace and the sweep that it may owe."""
+ZYGOTE_WORD_S = 1.0
+"""From a worker's death to the zygote's word of it, which takes about a millisecond."""
+ZYGOTE_SILENCE_S = 4.0
+"""Without any report while a worker was asked for, until the zygote counts as hung: a fork takes 1 to 3 ms, an import
+step 40, a step of a sweep 100; the rest is a busy machine."""
 
 # Parts: of a tree
 
@@ -52,6 +60,9 @@ FILE_ANSWER_S = 1.0
 not answer waits for a disk and is left behind."""
 
 # Wholes
+
+WORKER_START_S = ZYGOTE_SILENCE_S + WORKER_BEGIN_S
+"""From the request for a worker to ready: the zygote may hang, and its spare starts the worker."""
 
 DEATH_S = 2.0
 """From the death of one of ours to nothing alive (G2); who waits for whom within it follows."""

@@ -13,6 +13,13 @@
    log. A worker that cannot start is known at once by its end.
 6. While nothing is asked of it, the zygote imports, step by step, what LLM workers need: a fork has as much of it as
    was done by then, and does the rest itself.
+7. Its spare is a fork of it that does nothing until the supervisor, which has the other end of its requests, says
+   Serve: then it is the zygote. It is forked as soon as nothing is asked, and once more when everything is imported,
+   so that it shares those pages. One that dies is replaced, SPARES in SPARES_WINDOW_S; the end of the zygote's own
+   work is its end too.
+8. A worker, or a spare, begins only when the supervisor's end of the socket holds the report of it, which outlives
+   the zygote. So what was asked for and is not reported when the zygote dies never began, and may be asked for again
+   (spawner.py).
 """
 
 import gc
@@ -28,9 +35,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from haltline.protocol import linux, processes, times, trees
+from haltline.protocol.errors import ConfigurationProblem
 from haltline.protocol.ids import WorkerId
 from haltline.supervisor.chain import fork
 
+SPARES = 3
+SPARES_WINDOW_S = 60.0
+"""Rule 7: a spare that is replaced for ever would cost more than the lack of one."""
 WORDS_BYTES = 4_096
 """Kept of a worker's stderr as its last words."""
 _READ_BYTES = 65_536
@@ -59,8 +70,12 @@ class Quit(msgspec.Struct, frozen=True, kw_only=True, tag="quit"):
     """Supervisor -> zygote: the workers have been told to leave; as the supervisor's death, but without words."""
 
 
+class Serve(msgspec.Struct, frozen=True, kw_only=True, tag="serve"):
+    """Supervisor -> spare, before anything else: the zygote is dead, you are the zygote now (rule 7)."""
+
+
 class Spawned(msgspec.Struct, frozen=True, kw_only=True, tag="spawned"):
-    """Zygote -> supervisor, with the worker's pidfd."""
+    """Zygote -> supervisor, with the worker's pidfd (rule 8)."""
 
     worker_id: WorkerId
     pid: int
@@ -82,13 +97,20 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True, tag="swept"):
     survivors: int
 
 
-Request = Spawn | Kill | Quit
-Report = Spawned | Exited | Swept
+class SpareReady(msgspec.Struct, frozen=True, kw_only=True, tag="spare_ready"):
+    """Zygote -> supervisor, with the spare's pidfd and the socket for requests to it. The newest counts (rule 7)."""
+
+    pid: int
+
+
+Request = Spawn | Kill | Quit | Serve
+Report = Spawned | Exited | Swept | SpareReady
 
 encode = msgspec.msgpack.Encoder().encode
 decode_request: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 decode_report: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
 REQUEST_BYTES = 65_536
+REPORT_FDS = 2
 
 
 class _Child(msgspec.Struct, kw_only=True):
@@ -101,6 +123,20 @@ class _Child(msgspec.Struct, kw_only=True):
     deliberate: bool = False
 
 
+class _Spare(msgspec.Struct, frozen=True):
+    pid: int
+    pidfd: int
+
+
+class _Unsent(msgspec.Struct, frozen=True):
+    """A report that waits for room in the socket; its descriptors are its own."""
+
+    data: bytes
+    fds: tuple[int, ...]
+    go_w: int
+    """One byte for the fork that is reported, once it is (rule 8); -1: none waits."""
+
+
 class Zygote:
     """State of the zygote's loop."""
 
@@ -109,18 +145,25 @@ class Zygote:
         requests: socket.socket,
         supervisor_pidfd: int,
         roles: Mapping[str, str],
-        idle: Sequence[str],
+        idle: Iterator[None] | None,
         prepare_worker: Callable[[], None],
+        *,
+        is_spare: bool = False,
     ) -> None:
+        """`idle`: the steps of rule 6 that are not done yet."""
         self._requests = requests
         self._supervisor_pidfd = supervisor_pidfd
         self._roles = roles
         self._prepare_worker = prepare_worker
-        self._idle: Iterator[None] | None = _steps(idle)
+        self._idle = idle
+        self._is_spare = is_spare
         self._children: dict[int, _Child] = {}
         self._sweeps: dict[WorkerId, trees.Sweep] = {}
         self._leave_by: float | None = None
-        self._unsent: deque[tuple[bytes, tuple[int, ...]]] = deque()
+        self._unsent: deque[_Unsent] = deque()
+        self._spare: _Spare | None = None
+        self._spare_deaths: tuple[float, ...] = ()
+        """Of the last SPARES_WINDOW_S, monotonic."""
         self._poll = select.poll()
         self._wake_r, self._wake_w = os.pipe()
 
@@ -144,8 +187,8 @@ class Zygote:
                 os.read(self._wake_r, _READ_BYTES)
                 self._reap()
             self._sweep_on()
-            if not ready and self._leave_by is None and self._idle is not None:
-                self._preload(self._idle)
+            if not ready and self._leave_by is None and not self._is_spare:
+                self._use_quiet_moment()
             if self._leave_by is not None and self._left():
                 return
 
@@ -162,7 +205,11 @@ class Zygote:
             return 5.0
         if self._leave_by is not None:
             return max(0.0, (self._leave_by - time.monotonic()) * 1000)
-        return None if self._idle is None else 0.0
+        if self._is_spare:
+            return None
+        if self._idle is not None:
+            return 0.0
+        return None if self._spare is not None else max(0.0, (self._spare_at() - time.monotonic()) * 1000)
 
     # Requests
 
@@ -184,37 +231,53 @@ class Zygote:
                     self._kill(worker_id)
                 case Quit():
                     self._begin_leaving()
+                case Serve():
+                    self._is_spare = False
+                    linux.set_process_name("zygote")
 
     def _spawn(self, spawn: Spawn, extra_fd: int | None) -> None:
         words_r, words_w = os.pipe()
+        go_r, go_w = os.pipe()
         os.set_blocking(words_r, False)
         entry = self._roles[spawn.role]
 
         def body() -> None:
             os.close(words_r)
+            os.close(go_w)
             self._become_worker(words_w)
+            if not _may_begin(go_r):
+                return
             module, _, name = entry.partition(":")
             run: Callable[[bytes, int | None], None] = getattr(importlib.import_module(module), name)
             run(spawn.boot, extra_fd)
 
-        pid = fork(body)
-        os.close(words_w)
-        if extra_fd is not None:
-            os.close(extra_fd)
+        try:
+            pid = fork(body)
+        except ConfigurationProblem as problem:
+            _close(words_r, go_w)
+            self._tell(Exited(worker_id=spawn.worker_id, pid=0, status=1, words=str(problem)))
+            self._tell(Swept(worker_id=spawn.worker_id, killed=0, survivors=0))
+            return
+        finally:
+            _close(words_w, go_r, -1 if extra_fd is None else extra_fd)
         child = _Child(
             worker_id=spawn.worker_id, pid=pid, pidfd=os.pidfd_open(pid), words_fd=words_r, watches=spawn.watches
         )
         self._children[pid] = child
         self._poll.register(words_r, select.POLLIN)
-        self._tell(Spawned(worker_id=spawn.worker_id, pid=pid), child.pidfd)
+        self._tell(Spawned(worker_id=spawn.worker_id, pid=pid), (child.pidfd,), go_w)
 
     def _become_worker(self, words_w: int) -> None:
-        """In the fork: let go of everything that is the zygote's."""
-        signal.set_wakeup_fd(-1)
+        """In the fork of a worker."""
+        self._let_go()
         linux.reset_signals()
         self._prepare_worker()
         os.dup2(words_w, 2)
         os.close(words_w)
+
+    def _let_go(self) -> None:
+        """In a fork: close everything that is the zygote's."""
+        signal.set_wakeup_fd(-1)
         self._requests.close()
         for fd in (self._wake_r, self._wake_w):
             os.close(fd)
@@ -222,6 +285,10 @@ class Zygote:
             os.close(child.pidfd)
             if child.words_fd >= 0:
                 os.close(child.words_fd)
+        for unsent in self._unsent:
+            _close(*unsent.fds, unsent.go_w)
+        if self._spare is not None:
+            os.close(self._spare.pidfd)
 
     def _kill(self, worker_id: WorkerId) -> None:
         for child in self._children.values():
@@ -229,26 +296,29 @@ class Zygote:
                 child.deliberate = True
                 signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
 
-    def _tell(self, report: Report, pidfd: int | None = None) -> None:
+    def _tell(self, report: Report, fds: tuple[int, ...] = (), go_w: int = -1) -> None:
         """In order; a supervisor that does not read for a while holds nothing up here. One that left needs no word."""
         if self._leave_by is not None:
+            _close(go_w)
             return
-        self._unsent.append((encode(report), () if pidfd is None else (os.dup(pidfd),)))
+        self._unsent.append(_Unsent(encode(report), tuple(os.dup(fd) for fd in fds), go_w))
         self._send_reports()
 
     def _send_reports(self) -> None:
         while self._unsent:
-            data, fds = self._unsent[0]
+            unsent = self._unsent[0]
             try:
-                socket.send_fds(self._requests, [data], fds)
+                socket.send_fds(self._requests, [unsent.data], unsent.fds)
             except BlockingIOError:
                 self._poll.register(self._requests, select.POLLIN | select.POLLOUT)
                 return
             except (BrokenPipeError, ConnectionResetError):
                 self._begin_leaving()
+            else:
+                if unsent.go_w >= 0:
+                    _let_begin(unsent.go_w)
             self._unsent.popleft()
-            for fd in fds:
-                os.close(fd)
+            _close(*unsent.fds, unsent.go_w)
         if self._leave_by is None:
             self._poll.register(self._requests, select.POLLIN)
 
@@ -278,6 +348,10 @@ class Zygote:
             child = self._children.pop(pid, None)
             if child is not None:
                 self._ended(child, os.waitstatus_to_exitcode(status))
+            elif self._spare is not None and self._spare.pid == pid:
+                os.close(self._spare.pidfd)
+                self._spare = None
+                self._spare_deaths = (*self._spare_deaths, time.monotonic())[-SPARES:]
 
     def _ended(self, child: _Child, status: int) -> None:
         if child.words_fd >= 0:
@@ -297,7 +371,8 @@ class Zygote:
         return trees.Sweep(os.getpid(), spare=self._live, tracked=self._live, grace_s=grace_s, now=time.monotonic())
 
     def _live(self) -> frozenset[int]:
-        return frozenset(self._children)
+        spare = () if self._spare is None else (self._spare.pid,)
+        return frozenset((*self._children, *spare))
 
     def _sweep_on(self) -> None:
         """Rule 3, a round for each sweep that is due."""
@@ -320,6 +395,8 @@ class Zygote:
         for child in self._children.values():
             if not child.watches:
                 signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
+        if self._spare is not None:
+            signal.pidfd_send_signal(self._spare.pidfd, signal.SIGKILL)
 
     def _left(self) -> bool:
         self._reap()
@@ -330,15 +407,83 @@ class Zygote:
             return True
         return False
 
+    # Quiet moments
+
+    def _use_quiet_moment(self) -> None:
+        """One step of what is to be done beside the work, then requests are looked for again."""
+        if self._spare is None and time.monotonic() >= self._spare_at():
+            self._fork_spare()
+        elif self._idle is not None:
+            self._preload(self._idle)
+
     def _preload(self, steps: Iterator[None]) -> None:
-        """Rule 6: one step, then look for requests again."""
-        if next(steps, _END) is _END:
-            self._idle = None
-            gc.collect()
-            gc.freeze()
+        """Rule 6."""
+        if next(steps, _END) is not _END:
+            return
+        self._idle = None
+        gc.collect()
+        gc.freeze()
+        former = self._spare
+        if former is not None:  # rule 7: one that shares what was imported
+            self._fork_spare()
+            signal.pidfd_send_signal(former.pidfd, signal.SIGKILL)
+            os.close(former.pidfd)
+
+    def _spare_at(self) -> float:
+        """When there may be a new spare (rule 7)."""
+        return self._spare_deaths[0] + SPARES_WINDOW_S if len(self._spare_deaths) == SPARES else 0.0
+
+    def _fork_spare(self) -> None:
+        """Rule 7."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        go_r, go_w = os.pipe()
+
+        def body() -> None:
+            ours.close()
+            os.close(go_w)
+            self._let_go()
+            if not _may_begin(go_r):
+                return
+            linux.become_subreaper()
+            linux.set_process_name("spare")
+            theirs.setblocking(False)
+            Zygote(theirs, self._supervisor_pidfd, self._roles, self._idle, self._prepare_worker, is_spare=True).run()
+
+        try:
+            pid = fork(body)
+        except ConfigurationProblem:  # no room for another process: as if it had died
+            self._spare_deaths = (*self._spare_deaths, time.monotonic())[-SPARES:]
+            os.close(go_w)
+        else:
+            self._spare = _Spare(pid, os.pidfd_open(pid))
+            self._tell(SpareReady(pid=pid), (self._spare.pidfd, ours.fileno()), go_w)
+        os.close(go_r)
+        ours.close()
+        theirs.close()
 
 
 _END = object()
+
+
+def _close(*fds: int) -> None:
+    """-1 stands for none."""
+    for fd in fds:
+        if fd >= 0:
+            os.close(fd)
+
+
+def _let_begin(go_w: int) -> None:
+    try:
+        os.write(go_w, b"\n")
+    except BrokenPipeError:  # it is dead already, which will be seen
+        return
+
+
+def _may_begin(go_r: int) -> bool:
+    """Waits for the zygote's word (rule 8); False: it died before it could give it."""
+    begin = os.read(go_r, 1) != b""
+    os.close(go_r)
+    return begin
 
 
 def _steps(targets: Sequence[str]) -> Iterator[None]:
@@ -366,4 +511,4 @@ def run(
         importlib.import_module(module)
     gc.freeze()
     linux.set_not_dumpable()
-    Zygote(requests, supervisor_pidfd, roles, idle, prepare_worker).run()
+    Zygote(requests, supervisor_pidfd, roles, _steps(idle), prepare_worker).run()
