@@ -1,8 +1,11 @@
 """What a worker is born with: handed to the fork as bytes, never by variable, argument or file."""
 
+import os
+
 import msgspec
 
 from haltline.protocol.ids import Role, SessionId, WorkerId
+from haltline.protocol.kinds import Isolation
 
 
 class WorkerBoot(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,3 +20,10 @@ class WorkerBoot(msgspec.Struct, frozen=True, kw_only=True):
     """Path of the supervisor's XPUB socket."""
     supervisor_pidfd: int | None
     """Inherited; readable once the supervisor is dead. A pipe whose write end it alone holds serves as well."""
+    isolation: Isolation = "subreaper"
+    """How a tool worker is to hold what its tools start."""
+
+    @property
+    def chain(self) -> str:
+        """Name of the supervisor's runtime folder."""
+        return os.path.basename(os.path.dirname(self.mailbox))

@@ -87,3 +87,6 @@ ApprovalMode = Literal["ask", "auto-edit", "yolo", "plan"]
 ApprovalAnswer = Literal["yes", "always_tool", "no", "always_all"]
 
 Api = Literal["chat", "responses", "messages"]
+
+Isolation = Literal["pidns", "subreaper", "groups"]
+"""How what a tool starts is held: strongest first."""

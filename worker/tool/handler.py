@@ -20,7 +20,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from haltline.protocol import trees
 from haltline.protocol.errors import BrokenInvariant
 from haltline.protocol.messages import (
     CallOutcome,
@@ -43,6 +42,7 @@ from haltline.worker.tool import environment, words
 from haltline.worker.tool.calls import Call, Room, Terms
 from haltline.worker.tool.filing import FileCall
 from haltline.worker.tool.finding import FindCall
+from haltline.worker.tool.reach import Reach
 from haltline.worker.tool.shell import ShellCall
 from haltline.worker.tool.tree import Tree
 from haltline.worker.tool.workspace import Outside, Workspace
@@ -74,10 +74,11 @@ class _Record:
 class ToolHandler:
     """Handler of the actor (worker/actor.py)."""
 
-    def __init__(self, outbox: Outbox) -> None:
+    def __init__(self, outbox: Outbox, reach: Reach) -> None:
         self._outbox = outbox
         self._loop = asyncio.get_running_loop()
-        self._tree = Tree(self._loop)
+        self._reach = reach
+        self._tree = Tree(self._loop, reach)
         self._room: Room | None = None
         self._progress = 0
         self._write_fails = False
@@ -94,7 +95,7 @@ class ToolHandler:
             loop=self._loop,
             tree=self._tree,
             workspace=Workspace(ready.cwd),
-            environment=environment.of_tools(os.environ),
+            environment=self._reach.environment(environment.of_tools(os.environ)),
             limits=ready.tools,
             threads=ThreadPoolExecutor(THREADS, thread_name_prefix="files"),
             output_came=self._count,
@@ -142,7 +143,7 @@ class ToolHandler:
         await self._tree.end(DEATH_GRACE_S)
 
     def shutdown(self) -> None:
-        trees.sweep(os.getpid(), grace_s=0.0, kill_wait_s=SHUTDOWN_WAIT_S)
+        self._tree.end_at_once(SHUTDOWN_WAIT_S)
 
     def _count(self, steps: int) -> None:
         self._progress += steps

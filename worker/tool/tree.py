@@ -1,20 +1,20 @@
 """The owner of everything alive below a tool worker: reaps it, knows when it dies, ends it.
 
-1. The worker is a subreaper and its tools are the only processes that it starts, so all that lives below it belongs
-   to the calls at hand.
+1. Its tools are the only processes that the worker starts, so all that it has reach of (reach.py) belongs to the
+   calls at hand.
 2. At most one ending is under way. Who asks for another joins it; the shorter grace counts.
-3. Every SIGCHLD reaps, and lets the ending look again: the last process of a tree is a child of this one when it
-   dies. Storms of deaths are looked at once a millisecond.
+3. Every SIGCHLD reaps, and lets the ending look again: below a subreaper the last process of a tree is a child of
+   this one when it dies; elsewhere the delays of the ending do. Storms of deaths are looked at once a millisecond.
 """
 
 import asyncio
 import contextlib
-import os
 import signal
+import time
 from collections.abc import Awaitable, Callable
 
-from haltline.protocol import trees
 from haltline.protocol.trees import Sweep, SweepResult
+from haltline.worker.tool.reach import Reach
 
 BETWEEN_LOOKS_S = 0.001
 """A look costs 0.1 to 0.3 ms of CPU."""
@@ -23,8 +23,9 @@ BETWEEN_LOOKS_S = 0.001
 class Tree:
     """Made once, on the loop, in the main thread."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, reach: Reach) -> None:
         self._loop = loop
+        self._reach = reach
         self._watched: dict[int, Callable[[], None]] = {}
         self._groups: set[int] = set()
         """Groups of the children at hand, also of one that ended and left others behind; for the rung."""
@@ -41,14 +42,15 @@ class Tree:
             self._groups.clear()
         self._groups.add(pid)
         self._watched[pid] = check
+        self._reach.started(pid)
 
     def unwatch(self, pid: int) -> None:
         del self._watched[pid]
 
     def empty(self) -> bool:
         """One look; what is dead is reaped first, so that a call leaves no zombies either."""
-        trees.reap(self._watched.keys())
-        return not trees.descendants(os.getpid())
+        self._reach.reap(self._watched.keys())
+        return not self._reach.anything_alive()
 
     async def until_empty(self, timeout_s: float) -> bool:
         """Whether all ended by itself within the time."""
@@ -64,15 +66,25 @@ class Tree:
         """SIGTERM to everything, now, before this returns; after the grace SIGKILL, until nothing is left (rule 2)."""
         now = self._loop.time()
         if self._sweep is None or self._driver is None or self._sweep.finished:
-            self._sweep = Sweep(
-                os.getpid(), tracked=self._watched.keys, groups=frozenset(self._groups), grace_s=grace_s, now=now
-            )
+            self._sweep = self._new_sweep(grace_s, now)
             self._driver = self._loop.create_task(self._drive(self._sweep, self._sweep.step(now)))
         else:
             self._sweep.shorten_grace(now + grace_s)
             self._sweep.step(now)
             self._died.set()
         return self._driver
+
+    def end_at_once(self, wait_s: float) -> None:
+        """SIGKILL to everything, and wait for it, at most this long; for a worker whose loop has ended."""
+        now = time.monotonic()
+        until = now + wait_s
+        sweep = self._new_sweep(0.0, now)
+        while (delay := sweep.step(now)) is not None and now < until:
+            time.sleep(delay)
+            now = time.monotonic()
+
+    def _new_sweep(self, grace_s: float, now: float) -> Sweep:
+        return self._reach.sweep(tracked=self._watched.keys, groups=frozenset(self._groups), grace_s=grace_s, now=now)
 
     async def _drive(self, sweep: Sweep, delay: float | None) -> SweepResult:
         """Look again when it is due, or when something has died (rule 3)."""
@@ -96,5 +108,5 @@ class Tree:
         self._reap_due = False
         for check in list(self._watched.values()):
             check()
-        trees.reap(self._watched.keys())
+        self._reach.reap(self._watched.keys())
         self._died.set()
