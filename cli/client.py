@@ -3,9 +3,9 @@
 Theory of operation. One thread; loop.py has its one wait. In order: `start`, `open`, `run` and `read_line` as often as
 wanted, `close`.
 
-1. A signal during a run is a request to the supervisor: stop, then stop at once; the third leaves (F10). The
-   client says so on stderr itself, without waiting for an answer. Outside a run a signal ends the wait
-   (Interrupted).
+1. A signal, or a key that cancels (keys.py), during a run is a request to the supervisor: stop, then stop at once; the
+   third leaves (F10). The client says so on stderr itself, without waiting for an answer. Outside a run a signal ends
+   the wait (Interrupted), and such a key drops what was typed.
 2. The supervisor writes `result`. Only where it cannot (dead, or mute), or was never asked to run, does the client
    write it, so that the last line of stdout is always a result.
 3. A reader of stdout that has gone is a lost client: the run is cancelled, no error is shown.
@@ -15,10 +15,13 @@ wanted, `close`.
 5. At the end everything is written, however slow the reader. The first signal then changes only that a reader who
    takes nothing for STUCK_S is given up; the second leaves. Whoever leaves before all is written says so, and its
    exit code is not 0.
+6. From the first run, or the first line that a person is asked for, to the close a terminal behind stdin gives keys.
+   What is typed while nothing asks for it is not shown: whole lines are prompts to come, shown once their turn comes.
 """
 
 import os
 import select
+import signal
 import time
 from collections import deque
 from typing import Final, NoReturn
@@ -26,6 +29,8 @@ from typing import Final, NoReturn
 import msgspec
 
 from haltline.cli.interrupts import Interrupted, Presses, code_of
+from haltline.cli.keys import Key
+from haltline.cli.line_editor import LineEditor, shown
 from haltline.cli.lines_in import LineReader
 from haltline.cli.loop import Loop, SupervisorLost
 from haltline.cli.outlet import Outlet
@@ -82,7 +87,17 @@ class Client:
         self._view = view
         self._outlet = outlet
         self._stdin_fd = stdin_fd
-        self._loop = Loop(owned, outlet, stdin_fd=stdin_fd, on_signal=self._hear_signal)
+        self._loop = Loop(
+            owned,
+            outlet,
+            stdin_fd=stdin_fd,
+            on_signal=self._hear_signal,
+            on_key=self._hear_key,
+            on_resumed=self._resume,
+        )
+        self._editor = LineEditor()
+        self._echoing = False
+        """Something is asked for: what is typed answers it, and is shown."""
         self._inbox: deque[ToClient] = deque()
         self._seen = Seen()
         self._questions = Questions()
@@ -134,6 +149,7 @@ class Client:
         """Say that no prompt will come, write everything, wait until nothing is left of what this command started.
         Only the reader of stdout may take long. Raises Left (rule 5)."""
         self._closing = True
+        self._loop.keyboard.give_back()
         if self._seen.session_id is not None and not self.ended:
             self._loop.send(CloseSession(session_id=self._seen.session_id))
             self._flush()
@@ -164,7 +180,8 @@ class Client:
             self.ended = True
 
     def hang_up(self) -> None:
-        """Let go of the supervisor, however far we came."""
+        """Let go of the terminal and of the supervisor, however far we came."""
+        self._loop.keyboard.give_back()
         self._loop.hang_up()
 
     def run(self, prompt: str) -> Result:
@@ -173,6 +190,7 @@ class Client:
         self._presses = Presses()
         self._run_began = time.monotonic()
         self._silence = Silence(self._run_began)
+        self._loop.keyboard.want()
         try:
             self._loop.send(Prompt(session_id=self._seen.session_id, text=prompt))
             return self._until_result()
@@ -260,9 +278,13 @@ class Client:
         one is dropped."""
         if pasted := self._loop.typed.take():
             self._ahead.feed(pasted)
+        if self._loop.keyboard.wanted:
+            self._echoing = False
+            self._loop.hear_keys(ready=True)
+            self._editor.clear()
+            return
         while is_readable(self._stdin_fd) and not self._ahead.ended:
             self._ahead.feed(os.read(self._stdin_fd, 65536))
-        discard_begun_line(self._stdin_fd)
 
     def _answer(self) -> None:
         while self._questions:
@@ -290,14 +312,28 @@ class Client:
 
     def read_line(self, *, prompt: str) -> str | None:
         """The next line of standard input, None at its end or when the session has ended. Raises Interrupted."""
+        if self._interactive:
+            self._loop.keyboard.want()
+        else:  # a terminal whose screen we do not write to: it shows itself what is typed
+            self._loop.keyboard.give_back()
         self._outlet.put((Piece("err", prompt),))
+        line = self._ahead.next()
+        if line is not None or self._ahead.ended:
+            if line is not None and self._loop.keyboard.wanted:
+                self._outlet.put((Piece("err", f"{shown(line)}\n"),))
+            return line
+        self._outlet.put((Piece("err", shown(self._editor.text)),))
+        try:
+            return self._typed_line()
+        except Interrupted:
+            self._editor.clear()
+            raise
+
+    def _typed_line(self) -> str | None:
         while not (self.ended or self._outlet.reader_lost):
-            for typed in (self._ahead, self._loop.typed):
-                line = typed.next()
-                if line is not None:
-                    return line
-                if typed.ended:
-                    return None
+            line = self._loop.typed.next()
+            if line is not None or self._loop.typed.ended:
+                return line
             try:
                 self._take(self._wait(None, typing=True))
             except SupervisorLost as lost:
@@ -329,6 +365,7 @@ class Client:
     def _wait(self, deadline: float | None, *, typing: bool) -> list[ToClient]:
         status = None if self._questions else self._view.status(time.monotonic())
         deaf = self._outlet.full
+        self._echoing = typing
         messages = self._loop.step(deadline, typing=typing, status=status)
         self._tell_of_lost_reader()
         if messages or deaf:
@@ -343,7 +380,30 @@ class Client:
         elif self._presses is None:
             raise Interrupted(number)
         else:
-            self._press(self._presses, number)
+            self._press(self._presses, number, by="signal")
+
+    def _hear_key(self, key: Key) -> None:
+        """Rules 1 and 6."""
+        if key.cancels:
+            if self._presses is not None:
+                self._press(self._presses, signal.SIGINT, by="key")
+            else:
+                self._outlet.put((Piece("err", self._editor.clear()),))
+            return
+        into = self._loop.typed if self._echoing else self._ahead
+        for typed in self._editor.press(key):
+            if self._echoing:
+                self._outlet.put((Piece("err", typed.echo),))
+            if typed.line is not None:
+                into.feed(f"{typed.line}\n".encode())
+            if typed.ended:
+                into.feed(b"")
+
+    def _resume(self) -> None:
+        """This process was stopped; what came meanwhile has to be read before anybody is called mute."""
+        self._silence.heard(time.monotonic())
+        if self._mute_at is not None:
+            self._mute_at = time.monotonic() + STOPPED_WITHIN_S
 
     def _press_at_close(self, number: int) -> None:
         """Rule 5."""
@@ -353,7 +413,7 @@ class Client:
         if self._outlet.waiting:
             self.say("still writing; once more leaves")
 
-    def _press(self, presses: Presses, number: int) -> None:
+    def _press(self, presses: Presses, number: int, *, by: CancelBy) -> None:
         """Rule 1."""
         meaning = presses.press(number)
         if meaning == "leave":
@@ -361,7 +421,7 @@ class Client:
         if self._questions:
             self._outlet.put((Piece("err", "\n"),))  # the cursor stands behind the question
         self._outlet.put((note("stopping" if meaning == "stop" else "stopping at once, without grace"),))
-        self._ask_for_stop(by="signal", exit_code=presses.exit_code)
+        self._ask_for_stop(by=by, exit_code=presses.exit_code)
 
     def _ask_for_stop(self, *, by: CancelBy, exit_code: int) -> None:
         if self._mute_at is None:
@@ -394,12 +454,3 @@ def is_readable(fd: int) -> bool:
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     return any(events & select.POLLIN for _, events in poll.poll(0))
-
-
-def discard_begun_line(fd: int) -> None:
-    import termios
-
-    try:
-        termios.tcflush(fd, termios.TCIFLUSH)
-    except termios.error:  # no terminal: nothing is typed
-        return

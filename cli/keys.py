@@ -11,6 +11,9 @@ that is pressed together with Alt. So:
    two ESC bytes and nothing more are Esc pressed twice, not Alt+Esc; Ctrl+C is one whatever came before it, as it is
    for a terminal that is not in raw mode.
 5. Terminals that were asked to (by another program, which may have died) send Esc and Ctrl+C as numbers. Those count.
+6. `read` is `split` for what comes read by read. Text that a terminal marks as pasted is no key, whatever is in it,
+   also where the marks are cut in two; a paste that is silent for PASTE_WAIT_S is over, so that one whose end got lost
+   does not make us deaf.
 """
 
 import re
@@ -20,6 +23,12 @@ import msgspec
 
 ESC_WAIT_S: Final = 0.05
 """A terminal writes a sequence at once, and a network may cut it in two. "stopping" has to show within 100 ms."""
+
+PASTE_WAIT_S: Final = 1.0
+"""Rule 6. Longer than a network holds the rest of a paste back, shorter than a person waits for Esc to work."""
+
+_PASTE_BEGINS: Final = b"\x1b[200~"
+_PASTE_ENDS: Final = b"\x1b[201~"
 
 _ESC: Final = 0x1B
 
@@ -49,6 +58,64 @@ class Keys(msgspec.Struct, frozen=True, kw_only=True):
     keys: tuple[bytes, ...]
     rest: bytes
     """May go on; empty if `quiet` was said."""
+
+
+class Key(msgspec.Struct, frozen=True):
+    """A whole key, or a piece of pasted text in whole characters."""
+
+    data: bytes
+    pasted: bool = False
+
+    @property
+    def cancels(self) -> bool:
+        return not self.pasted and cancels(self.data)
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the reading of a terminal stands (rule 6)."""
+
+    rest: bytes = b""
+    pasting: bool = False
+
+    @property
+    def wait_s(self) -> float | None:
+        """How long to wait for more before `read` is told that nothing came; None: nothing is open."""
+        if self.pasting:
+            return PASTE_WAIT_S
+        return ESC_WAIT_S if self.rest else None
+
+
+def read(reading: Reading, data: bytes, *, quiet: bool) -> tuple[Reading, tuple[Key, ...]]:
+    """What `data` adds. `quiet`: nothing has followed for `reading.wait_s`."""
+    data = reading.rest + data
+    found: list[Key] = []
+    pasting = reading.pasting
+    while True:
+        if pasting:
+            text, end, after = data.partition(_PASTE_ENDS)
+            whole = len(text) if end or quiet else _whole_text(text)
+            if whole:
+                found.append(Key(text[:whole], pasted=True))
+            if not end:
+                return Reading(rest=text[whole:], pasting=not quiet), tuple(found)
+            data = after
+        cut = split(data, quiet=quiet)
+        at = cut.keys.index(_PASTE_BEGINS) if _PASTE_BEGINS in cut.keys else len(cut.keys)
+        found += map(Key, cut.keys[:at])
+        pasting = at < len(cut.keys)
+        if not pasting:
+            return Reading(rest=cut.rest), tuple(found)
+        data = b"".join(cut.keys[at + 1 :]) + cut.rest
+
+
+def _whole_text(text: bytes) -> int:
+    """Bytes of `text` before what may be the begin of the end mark, or of a character."""
+    begun = next(n for n in range(len(_PASTE_ENDS) - 1, -1, -1) if text.endswith(_PASTE_ENDS[:n]))
+    whole = len(text) - begun
+    for at in range(max(0, whole - 3), whole):
+        if _character(text[:whole], at, quiet=False) == 0:
+            return at
+    return whole
 
 
 def cancels(key: bytes) -> bool:

@@ -3,6 +3,8 @@
 1. What the supervisor sent before its death counts: the lane is read empty first.
 2. While stdout takes nothing, nothing is taken from the lane; the supervisor merges deltas meanwhile.
 3. Signals are handed on before anything else is looked at; what the hearer raises ends the wait.
+4. A terminal that the keyboard has taken gives keys, to `on_key`; any other standard input gives lines, where they are
+   asked for.
 """
 
 import os
@@ -11,6 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from haltline.cli.keyboard import Keyboard
+from haltline.cli.keys import Key
 from haltline.cli.lane import LANE, Lane, wait
 from haltline.cli.lines_in import LineReader
 from haltline.cli.outlet import Outlet
@@ -23,6 +27,8 @@ LAST_WORDS_S: Final = 0.05
 """How long what a dead supervisor had sent may take through the kernel and the lane's thread (rule 1)."""
 STATUS_S: Final = 0.25
 """How often a status line that counts seconds is looked at."""
+SUSPEND_S: Final = 0.05
+"""For the end of the status line, before a shell takes the screen."""
 GUARD_WITHIN_S: Final = times.guard_left_s()
 """From the end of the session to that of the guard, which goes last; some 10 ms when all goes well."""
 FORCED_WITHIN_S: Final = times.GUARD_PATIENCE_S + times.KILL_S
@@ -39,9 +45,22 @@ class SupervisorLost(Exception):
 
 
 class Loop:
-    """`on_signal(number)` hears every signal; what it raises comes out of the call that waited."""
+    """`on_signal(number)` hears every signal, `on_key` every key; what they raise comes out of the call that waited.
+    `on_resumed`: this process was stopped and goes on."""
 
-    def __init__(self, owned: Owned, outlet: Outlet, *, stdin_fd: int, on_signal: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        owned: Owned,
+        outlet: Outlet,
+        *,
+        stdin_fd: int,
+        on_signal: Callable[[int], None],
+        on_key: Callable[[Key], None],
+        on_resumed: Callable[[], None],
+    ) -> None:
+        self.keyboard = Keyboard(owned.terminal, stdin_fd)
+        self._on_key = on_key
+        self._on_resumed = on_resumed
         self._owned = owned
         self._outlet = outlet
         self._stdin_fd = stdin_fd
@@ -71,25 +90,44 @@ class Loop:
         reading = [self._owned.signals_fd]
         if lane is not None and self._supervisor_fd is not None:
             reading.append(self._supervisor_fd)
-        if typing and not self.typed.ended:
+        lines = typing and not self.keyboard.wanted and not self.typed.ended
+        if lines or self.keyboard.readable:
             reading.append(self._stdin_fd)
+        now = time.monotonic()
         limits = [STATUS_S] if status is not None else []
+        if (due_s := self.keyboard.due_s(now)) is not None:
+            limits.append(due_s)
         if deadline is not None:
-            limits.append(deadline - time.monotonic())
+            limits.append(deadline - now)
         ready = wait(lane, reading=reading, writing=self._outlet.waiting, timeout_s=min(limits, default=None))
         self._outlet.write(ready)
         self._hear_signals()
-        if typing and self._stdin_fd in ready:
-            self.typed.feed(os.read(self._stdin_fd, 65536))
+        if lines and self._stdin_fd in ready:
+            self.typed.feed(_read(self._stdin_fd))
+        self.hear_keys(ready=self._stdin_fd in ready)
         if self._supervisor_fd in ready and lane is not None and LANE not in ready:
             ready = wait(lane, reading=(), timeout_s=LAST_WORDS_S)  # rule 1
             if LANE not in ready:
                 raise SupervisorLost
         return _received(lane) if lane is not None and LANE in ready else []
 
+    def hear_keys(self, *, ready: bool) -> None:
+        """Hand on what has been typed. `ready`: there is something to read."""
+        for key in self.keyboard.read(ready=ready):
+            self._on_key(key)
+
     def _hear_signals(self) -> None:
         for number in numbers(self._owned.signals_fd):
-            self._on_signal(number)
+            if number == signal.SIGTSTP:
+                self._outlet.set_status(None)
+                self.write_for(SUSPEND_S)
+                self.keyboard.suspend()
+                self._on_resumed()
+            elif number == signal.SIGCONT:
+                self.keyboard.settle()
+                self._on_resumed()
+            else:
+                self._on_signal(number)
 
     def until_written(self, patience: Callable[[], float | None]) -> bool:
         """Write everything that is queued, however slow the readers are. `patience()`: how long they may take nothing,
@@ -138,6 +176,13 @@ class Loop:
         if self._lane is not None:
             self._lane.close()
             self._lane = None
+
+
+def _read(fd: int) -> bytes:
+    try:
+        return os.read(fd, 65536)
+    except OSError:  # a terminal that was hung up (EIO) is at its end
+        return b""
 
 
 def _received(lane: Lane) -> list[ToClient]:

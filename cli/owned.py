@@ -25,6 +25,7 @@ class Owned:
         """One byte per signal: its number."""
         self.in_use = False
         """True once a client talks to the supervisor: from then on the client waits for the guard, or must not."""
+        self.terminal = chain.terminal
         self._chain = chain
         self._guard_pid = guard_pid
         self._reaped = False
@@ -49,8 +50,7 @@ class Owned:
         return self._chain.log_kept if said else None
 
     def leave(self) -> None:
-        """Say goodbye: the terminal is in order, the guard need not restore it, and a supervisor without a session
-        leaves. Once is enough."""
+        """Say goodbye: a supervisor without a session leaves. Once is enough."""
         try:
             os.write(self._chain.bye_w, b"\n")
         except BrokenPipeError:  # the guard has gone first

@@ -42,10 +42,11 @@ def fit(text: str, columns: int) -> str:
 
 
 def _head(text: str, columns: int) -> str:
-    while text and _cells(text) > columns - 1:
+    while text and cells(text) > columns - 1:
         text = text[:-1]
     return text + "…"
 
 
-def _cells(text: str) -> int:
+def cells(text: str) -> int:
+    """How many columns a one-line `text` takes."""
     return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 
 from haltline.protocol.errors import ConfigurationProblem
+from haltline.protocol.terminal import SharedTerminal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 class Chain:
     """What client, guard and supervisor share, made by the client before the first fork."""
 
-    __slots__ = ("bye_r", "bye_w", "client_pidfd", "folder", "log", "log_kept", "ready_r", "ready_w", "token")
+    __slots__ = (
+        "bye_r", "bye_w", "client_pidfd", "folder", "log", "log_kept", "ready_r", "ready_w", "terminal", "token",
+    )  # fmt: skip
 
     def __init__(self, folder: str, *, log_kept: str) -> None:
         self.folder = folder
@@ -45,7 +48,9 @@ class Chain:
         """The supervisor says `ready` or `failed: WORDS` here once, and keeps its end open as long as it lives. The
         guard says `failed` where there is no supervisor."""
         self.bye_r, self.bye_w = os.pipe()
-        """One byte from a client that leaves in order: the terminal needs no restoring."""
+        """One byte from a client that leaves in order."""
+        self.terminal = SharedTerminal()
+        """The client takes it; whoever outlives the client gives it back."""
 
 
 def fork(body: Callable[[], None]) -> int:

@@ -2,7 +2,7 @@
 
 Bare on purpose: it is forked before anything is imported and costs a few MiB.
 
-1. Client gone: if it left no goodbye, the terminal gets its settings back. The supervisor has CLIENT_LOST_S to
+1. Client gone: the terminal gets its settings back, if the client still had it. The supervisor has CLIENT_LOST_S to
    stop everything and leave; then it is killed.
 2. Supervisor gone: workers and zygote have GUARD_PATIENCE_S to leave by themselves (their tools get 1 s of grace);
    then everything below the guard is killed until it is seen empty.
@@ -43,31 +43,6 @@ _IGNORED = (
 )
 
 
-class Terminal:
-    """The settings that the terminal had before the client touched it; does nothing where there is none."""
-
-    def __init__(self) -> None:
-        self._fd: int | None = None
-        for fd in (0, 1, 2):
-            if os.isatty(fd):
-                import termios
-
-                self._saved = termios.tcgetattr(fd)
-                self._fd = os.dup(fd)
-                os.set_inheritable(self._fd, False)
-                return
-
-    def restore(self) -> None:
-        if self._fd is None:
-            return
-        import termios
-
-        try:
-            termios.tcsetattr(self._fd, termios.TCSANOW, self._saved)
-        except (termios.error, OSError):  # hung up: there is no terminal left to restore (EIO)
-            self._fd = None
-
-
 def run(chain: Chain, supervisor: Callable[[Chain], None]) -> None:
     """Body of the guard process: forks the supervisor, waits for both ends, leaves nothing."""
     os.setsid()
@@ -75,7 +50,7 @@ def run(chain: Chain, supervisor: Callable[[Chain], None]) -> None:
         signal.signal(number, signal.SIG_IGN)
     signal.set_wakeup_fd(-1)
     linux.become_subreaper()
-    terminal = Terminal()
+    chain.terminal.keep()
     os.close(chain.ready_r)
     os.close(chain.bye_w)
     try:
@@ -91,14 +66,14 @@ def run(chain: Chain, supervisor: Callable[[Chain], None]) -> None:
     linux.set_process_name("guard")
     linux.set_not_dumpable()
     supervisor_pidfd = os.pidfd_open(pid)
-    _watch(chain, supervisor_pidfd, terminal)
+    _watch(chain, supervisor_pidfd)
     os.close(chain.client_pidfd)
     _sweep_all()
     _keep_log(chain)
     remove_folder(chain.folder)
 
 
-def _watch(chain: Chain, supervisor_pidfd: int, terminal: Terminal) -> None:
+def _watch(chain: Chain, supervisor_pidfd: int) -> None:
     """Returns when the supervisor is dead (rules 1 and 2)."""
     poll = select.poll()
     poll.register(chain.client_pidfd, select.POLLIN)
@@ -110,21 +85,12 @@ def _watch(chain: Chain, supervisor_pidfd: int, terminal: Terminal) -> None:
         if chain.client_pidfd in ready:
             poll.unregister(chain.client_pidfd)
             kill_at = time.monotonic() + CLIENT_LOST_S
-            if not _said_goodbye(chain.bye_r):
-                terminal.restore()
+            chain.terminal.restore()
         if supervisor_pidfd in ready:
             return
         if kill_at is not None and time.monotonic() >= kill_at:
             signal.pidfd_send_signal(supervisor_pidfd, signal.SIGKILL)
             kill_at = None
-
-
-def _said_goodbye(bye_r: int) -> bool:
-    os.set_blocking(bye_r, False)
-    try:
-        return os.read(bye_r, 1) != b""
-    except BlockingIOError:  # other forks hold the writing end: no byte, no goodbye
-        return False
 
 
 def _sweep_all() -> None:

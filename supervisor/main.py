@@ -25,6 +25,7 @@ def run(chain: Chain, roles_module: str) -> None:
     linux.become_subreaper()
     linux.set_process_name("superv")
     lower_limit = linux.raise_descriptor_limit()
+    chain.terminal.keep()
     let_go_of_streams(chain.log)
     _import_base()
     supervisor_pidfd = os.pidfd_open(os.getpid())
@@ -58,6 +59,7 @@ def _zygote(
     os.close(chain.ready_w)
     os.close(chain.client_pidfd)
     os.close(chain.bye_r)
+    chain.terminal.let_go()
     ours.close()
     from haltline.supervisor import zygote
 
@@ -106,6 +108,7 @@ async def _serve(chain: Chain, zygote_pid: int, requests: socket.socket, supervi
     def client_left() -> None:
         for fd in (chain.client_pidfd, chain.bye_r):
             loop.remove_reader(fd)
+        chain.terminal.restore()  # the guard may be dead as well
         supervisor.client_left()
 
     for fd in (chain.client_pidfd, chain.bye_r):  # the byte itself is for the guard
