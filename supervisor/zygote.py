@@ -14,9 +14,9 @@
 6. While nothing is asked of it, the zygote imports, step by step, what LLM workers need: a fork has as much of it as
    was done by then, and does the rest itself.
 7. Its spare is a fork of it that does nothing until the supervisor, which has the other end of its requests, says
-   Serve: then it is the zygote. It is forked as soon as nothing is asked, and once more when everything is imported,
-   so that it shares those pages. One that dies is replaced, SPARES in SPARES_WINDOW_S; the end of the zygote's own
-   work is its end too.
+   Serve: then it is the zygote. It is forked when everything is imported, whose pages it then shares; forked before
+   that, it made the first request 6 ms later. One that dies is replaced, SPARES in SPARES_WINDOW_S; the end of the
+   zygote's own work is its end too.
 8. A worker, or a spare, begins only when the supervisor's end of the socket holds the report of it, which outlives
    the zygote. So what was asked for and is not reported when the zygote dies never began, and may be asked for again
    (spawner.py).
@@ -98,7 +98,7 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True, tag="swept"):
 
 
 class SpareReady(msgspec.Struct, frozen=True, kw_only=True, tag="spare_ready"):
-    """Zygote -> supervisor, with the spare's pidfd and the socket for requests to it. The newest counts (rule 7)."""
+    """Zygote -> supervisor, with the spare's pidfd and the socket for requests to it. The one before it is dead."""
 
     pid: int
 
@@ -350,7 +350,7 @@ class Zygote:
                 self._ended(child, os.waitstatus_to_exitcode(status))
             elif self._spare is not None and self._spare.pid == pid:
                 os.close(self._spare.pidfd)
-                self._spare = None
+                self._spare = None  # rule 7
                 self._spare_deaths = (*self._spare_deaths, time.monotonic())[-SPARES:]
 
     def _ended(self, child: _Child, status: int) -> None:
@@ -411,10 +411,10 @@ class Zygote:
 
     def _use_quiet_moment(self) -> None:
         """One step of what is to be done beside the work, then requests are looked for again."""
-        if self._spare is None and time.monotonic() >= self._spare_at():
-            self._fork_spare()
-        elif self._idle is not None:
+        if self._idle is not None:
             self._preload(self._idle)
+        elif self._spare is None and time.monotonic() >= self._spare_at():
+            self._fork_spare()
 
     def _preload(self, steps: Iterator[None]) -> None:
         """Rule 6."""
@@ -423,11 +423,6 @@ class Zygote:
         self._idle = None
         gc.collect()
         gc.freeze()
-        former = self._spare
-        if former is not None:  # rule 7: one that shares what was imported
-            self._fork_spare()
-            signal.pidfd_send_signal(former.pidfd, signal.SIGKILL)
-            os.close(former.pidfd)
 
     def _spare_at(self) -> float:
         """When there may be a new spare (rule 7)."""
