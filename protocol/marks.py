@@ -12,9 +12,11 @@ chain where PORTABLE (platforms.py) is true. Each look is one walk over all proc
 4. The number of a session is ours until a look sees nobody in it, or sees another process with that number: the kernel
    gives no number out again while a session has it, so its old leader is dead and so is the session.
 5. An environment without our cookie is read again for STRANGER_S: until its exec, a child shows its parent's. Then the
-   process is a stranger. One that is empty or cannot be read says nothing, and is read again.
-6. Newest first: in a fork storm the youngest process is the one that still lives when its turn comes. Ours are yielded
-   as they are found, so that they are stopped before the walk goes on.
+   process is a stranger. An empty one says nothing: it is read again, and for EXEC_S no look that met it counts, since
+   in the middle of an exec there is none.
+6. Those known to live come first, so that a round that is cut short has done something. Then the newest first: in a
+   fork storm the youngest process is the one that still lives when its turn comes. Ours are yielded as they are found,
+   so that they are stopped before the walk goes on.
 7. Not found, and nothing tells of it: who has emptied its environment, entered a session of its own and lost its parent
    before any look.
 """
@@ -35,6 +37,8 @@ COOKIE = "HALTLINE_COOKIE"
 """Variable of tools. No secret."""
 STRANGER_S = 1.0
 """From fork to exec takes milliseconds, also on a busy machine (rule 5)."""
+EXEC_S = 0.02
+"""The new memory of a program has no environment for some microseconds; longer if it loses its turn just then."""
 
 
 def cookie(chain: str, worker: str) -> str:
@@ -67,6 +71,8 @@ class Marks:
         self._known: set[Identity] = set()
         self._strangers: dict[Identity, float] = {}
         """When each was first seen to be one (rule 5)."""
+        self._silent: dict[Identity, float] = {}
+        """When each was first seen to have an empty environment (rule 5)."""
         self._sessions: dict[int, int | None] = {}
         """Start of the leader, None where it was dead already (rule 4)."""
 
@@ -77,30 +83,33 @@ class Marks:
     def look(self) -> MarkedLook:
         return MarkedLook(self)
 
-    def living(self) -> list[Process]:
-        """Everything of ours that is alive; one look."""
-        return [process for process in self.look().processes() if process.alive]
+    def any_alive(self) -> bool:
+        """One look; True also where it does not count."""
+        look = self.look()
+        alive = [process for process in look.processes() if process.alive]  # to its end, which settles it
+        return bool(alive) or not look.settled
 
     # For MarkedLook
 
     def candidates(self) -> Iterator[Process]:
-        """Everything that rule 3 lets through, newest number first (rule 6)."""
-        for pid in reversed(processes.all_pids()):
+        """Everything that rule 3 lets through, in the order of rule 6."""
+        first = [identity.pid for identity in self._known]
+        for pid in (*first, *(pid for pid in reversed(processes.all_pids()) if pid not in first)):
             if pid != self._own_pid:
                 process = processes.read_process(pid)
                 if process is not None and process.identity.start_ticks >= self._since:
                     yield process
 
-    def is_marked(self, process: Process) -> bool:
-        """Rule 1, without the parents."""
+    def is_marked(self, process: Process) -> bool | None:
+        """Rule 1, without the parents. None: it cannot be told yet."""
         if process.identity in self._known or process.session in self._sessions:
             return True
         now = time.monotonic()
         if not process.alive or now - self._strangers.get(process.identity, now) > STRANGER_S:
             return False
         value = processes.variable(process.pid, COOKIE)
-        if value is None:  # rule 5
-            return False
+        if value is None:
+            return None if now - self._silent.setdefault(process.identity, now) < EXEC_S else False
         if carries(value, self._wanted):
             return True
         self._strangers.setdefault(process.identity, now)
@@ -111,8 +120,11 @@ class Marks:
         return process.parent in ours or process.parent == self._root or process.session in self._sessions
 
     def admit(self, process: Process) -> None:
+        if not process.alive:
+            self._known.discard(process.identity)
+            return
         self._known.add(process.identity)
-        if process.alive and process.session not in self._sessions:
+        if process.session not in self._sessions:
             self._enter(process.session)
 
     def forget_reused(self) -> None:
@@ -125,8 +137,9 @@ class Marks:
     def forget_absent(self, identities: set[Identity], sessions: set[int]) -> None:
         """Rule 4, second half; what is gone need not be remembered either."""
         self._known &= identities
-        for stranger in self._strangers.keys() - identities:
-            del self._strangers[stranger]
+        for seen in (self._strangers, self._silent):
+            for gone in seen.keys() - identities:
+                del seen[gone]
         for session in self._sessions.keys() - sessions:
             del self._sessions[session]
 
@@ -141,7 +154,8 @@ class MarkedLook:
 
     def __init__(self, marks: Marks) -> None:
         self.settled = True
-        """Nothing that moves can hide from a walk over everything; a new process may, and trees.py looks twice."""
+        """False: rule 5. A process that moves cannot hide from a walk over everything; for a new one trees.py looks
+        twice."""
         self._marks = marks
 
     def processes(self) -> Iterator[Process]:
@@ -149,21 +163,26 @@ class MarkedLook:
         marks.forget_reused()
         ours: set[int] = set()
         others: list[Process] = []
+        undecided: set[int] = set()
         identities: set[Identity] = set()
         sessions: set[int] = set()
         for process in marks.candidates():
             identities.add(process.identity)
             sessions.add(process.session)
-            if marks.is_marked(process):
+            marked = marks.is_marked(process)
+            if marked:
                 ours.add(process.pid)
                 marks.admit(process)
                 yield process
             else:
                 others.append(process)
+                if marked is None:
+                    undecided.add(process.pid)
         while below := [process for process in others if marks.is_below(process, ours)]:
             for process in below:
                 ours.add(process.pid)
                 marks.admit(process)
                 yield process
             others = [process for process in others if process.pid not in ours]
+        self.settled = undecided <= ours  # by parent or session after all
         marks.forget_absent(identities, sessions)

@@ -51,12 +51,12 @@ def all_pids() -> list[int]:
 
 
 def variable(pid: int, name: str) -> str | None:
-    """The value of `name` in the environment that `pid` was started with, "" where it has none. None: the environment
-    cannot be read, is empty, is hidden by the system, or is not there yet, as in the middle of an exec."""
+    """The value of `name` in the environment that `pid` was started with, "" where it has none or may not be looked at.
+    None: the environment is empty, which it also is for a moment in the middle of an exec."""
     try:
         environment = psutil.Process(pid).environ()
     except (psutil.Error, OSError, ValueError):
-        return None
+        return ""
     return environment.get(name, "") if environment else None
 
 

@@ -44,9 +44,13 @@ def all_pids() -> list[int]:
 
 
 def variable(pid: int, name: str) -> str | None:
-    """The value of `name` in the environment that `pid` was started with, "" where it has none. None: the environment
-    cannot be read, is empty, or is not there yet, as in the middle of an exec."""
-    block = _read(f"/proc/{pid}/environ")
+    """The value of `name` in the environment that `pid` was started with, "" where it has none or may not be looked at.
+    None: the environment is empty, which it also is for a moment in the middle of an exec."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as environ:
+            block = environ.read()
+    except OSError:
+        return ""
     if not block:
         return None
     wanted = os.fsencode(name) + b"="

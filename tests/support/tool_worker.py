@@ -20,6 +20,7 @@ from haltline.protocol import codec
 from haltline.protocol.boot import WorkerBoot
 from haltline.protocol.endpoints import Endpoints, ipc
 from haltline.protocol.ids import CallId, SessionId, WorkerId
+from haltline.protocol.kinds import Isolation
 from haltline.protocol.messages import (
     Cancel,
     CancelAcknowledged,
@@ -68,6 +69,7 @@ class ToolWorker:
         key_variable: str | None = None,
         prelude: str = "",
         inject: str = "",
+        isolation: Isolation = "subreaper",
     ) -> None:
         """`prelude`: Python run in the worker before it begins, for a fault that no input causes."""
         self.workspace = workspace
@@ -99,6 +101,7 @@ class ToolWorker:
             mailbox=places.mailbox,
             broadcast=places.broadcast,
             supervisor_pidfd=us,
+            isolation=isolation,
         )
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (read and closed by close)
         with tempfile.TemporaryFile() as stdin:

@@ -67,7 +67,7 @@ class ByMarks:
         """Nobody is adopted, and whoever starts a child waits for it."""
 
     def anything_alive(self) -> bool:
-        return bool(self._marks.living())
+        return self._marks.any_alive()
 
     def sweep(self, *, tracked: Pids, groups: Collection[int], grace_s: float, now: float) -> Sweep:
         return Sweep(os.getpid(), tracked=tracked, groups=groups, grace_s=grace_s, now=now, look=self._marks.look)
