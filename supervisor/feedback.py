@@ -7,12 +7,16 @@ Rules
 """
 
 from collections.abc import Sequence
-from typing import assert_never
+from typing import Literal, assert_never
 
 from haltline.protocol.conversation import UserMessage
+from haltline.protocol.kinds import CancelBy
 from haltline.supervisor.approval import DenyReason
 from haltline.supervisor.arguments import FieldProblem, NotJson
 from haltline.supervisor.budget import Trip
+
+Stopper = CancelBy | Literal["killed"]
+"""Who stopped a run: who asked for it, or whoever killed it."""
 
 QUOTED_BYTES = 2048
 """Of raw argument text, head and tail together (B2)."""
@@ -184,15 +188,33 @@ def outcome_unknown() -> str:
     )
 
 
-def interrupted(*, had_text: bool, had_calls: bool) -> UserMessage:
+def interrupted(by: Stopper, *, had_text: bool, had_calls: bool) -> UserMessage:
     """Message after a stop, read by the model with the next prompt (F8)."""
     if had_calls:
-        what = "The user stopped the run while tools were at work; their results above say how far each had come."
+        when = "while tools were at work; their results above say how far each had come."
     elif had_text:
-        what = "The user stopped your answer; what had come of it stands above and is not complete."
+        when = "in the middle of your answer; what had come of it stands above and is not complete."
     else:
-        what = "The user stopped the run before any of your answer had come."
-    return UserMessage(tag="interrupted", text=what)
+        when = "before any of your answer had come."
+    return UserMessage(tag="interrupted", text=f"{_stopped(by)} {when}")
+
+
+def _stopped(by: Stopper) -> str:
+    match by:
+        case "key":
+            return "The user stopped the run"
+        case "signal":
+            return "The run was stopped by a signal to its program, as from the user's Ctrl+C,"
+        case "client":
+            return "The run was stopped on request from another terminal"
+        case "killed":
+            return "The run was killed on request"
+        case "limit":
+            return "The run was stopped by a limit of its time"
+        case "lost_client":
+            return "The run was stopped because the terminal that it was started from was gone,"
+        case _:
+            assert_never(by)
 
 
 def limit(trip: Trip) -> UserMessage:

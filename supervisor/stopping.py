@@ -226,7 +226,8 @@ def _end(d: Draft, stop: Stop) -> None:
     if stop.trip is not None:
         note = feedback.limit(stop.trip)
     else:
-        note = feedback.interrupted(had_text=state.message is not None, had_calls=had_calls)
+        by: feedback.Stopper = "killed" if stop.reason == "killed" else stop.by
+        note = feedback.interrupted(by, had_text=state.message is not None, had_calls=had_calls)
     state.notes = (*state.notes, note)
     ends.stopped(d, stop)
 

@@ -114,9 +114,28 @@ WHOLE = {
         "The user stopped the run while tools were at work; their results above say how far each had come."
     ),
     "after a stop in the middle of the answer": (
-        "The user stopped your answer; what had come of it stands above and is not complete."
+        "The user stopped the run in the middle of your answer; what had come of it stands above and is not complete."
     ),
     "after a stop before any answer": "The user stopped the run before any of your answer had come.",
+    "after a stop by a signal": (
+        "The run was stopped by a signal to its program, as from the user's Ctrl+C, in the middle of your answer; "
+        "what had come of it stands above and is not complete."
+    ),
+    "after `haltline cancel`": (
+        "The run was stopped on request from another terminal in the middle of your answer; what had come of it "
+        "stands above and is not complete."
+    ),
+    "after `haltline kill`": (
+        "The run was killed on request while tools were at work; their results above say how far each had come."
+    ),
+    "after a stop by a limit": (
+        "The run was stopped by a limit of its time while tools were at work; their results above say how far each "
+        "had come."
+    ),
+    "after the loss of the terminal": (
+        "The run was stopped because the terminal that it was started from was gone, while tools were at work; their "
+        "results above say how far each had come."
+    ),
     "after a limit of the run": (
         "The run was ended by its limit of turns: 100 used, 100 allowed. No further request was made. What was "
         "done so far stands."

@@ -167,7 +167,7 @@ def test_run_sigint(drive: Drive) -> None:
     assert drive.state.history == (
         UserMessage(text="do it"),
         AssistantMessage(text="Hello", partial=True),
-        feedback.interrupted(had_text=True, had_calls=False),
+        feedback.interrupted("signal", had_text=True, had_calls=False),
     )
 
 

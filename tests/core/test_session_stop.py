@@ -9,6 +9,7 @@ from haltline.protocol import events
 from haltline.protocol.conversation import AssistantMessage, ToolResult, Usage, UserMessage
 from haltline.protocol.events import CancelReceipt
 from haltline.protocol.ids import CallId
+from haltline.protocol.kinds import CancelBy
 from haltline.protocol.messages import CallOutcome, Cancel, Delta
 from haltline.supervisor import effects, feedback, session, stimuli
 from haltline.supervisor.effects import BroadcastCancel
@@ -254,7 +255,7 @@ def test_each_open_call_gets_its_one_true_result(drive: Drive) -> None:
         ToolResult(call_id=CallId("c2"), name="read_file", text="half", ok=False),
         ToolResult(call_id=CallId("c3"), name="read_file", text="C", ok=True),
         ToolResult(call_id=CallId("c4"), name="shell", text=feedback.not_started(), ok=False),
-        feedback.interrupted(had_text=False, had_calls=True),
+        feedback.interrupted("key", had_text=False, had_calls=True),
     )
     assert drive.result.cancel is not None
     assert drive.result.cancel.tools_ms is not None
@@ -280,7 +281,7 @@ def test_reasoning_that_was_cut_does_not_enter_the_history(drive: Drive) -> None
     drive.running().say("hm", reasoning=True).cancel().stopped()
     assert drive.state.history == (
         UserMessage(text="do it"),
-        feedback.interrupted(had_text=False, had_calls=False),
+        feedback.interrupted("signal", had_text=False, had_calls=False),
     )
     assert events.Reasoning(text="hm", partial=True) in drive.told()
 
@@ -315,9 +316,20 @@ def test_the_partial_answer_is_kept_and_the_model_learns_of_the_interruption(dri
     assert drive.requests[-1].items == (
         UserMessage(text="do it"),
         AssistantMessage(text="Half an ans", partial=True),
-        feedback.interrupted(had_text=True, had_calls=False),
+        feedback.interrupted("signal", had_text=True, had_calls=False),
         UserMessage(text="go on"),
     )
+
+
+@pytest.mark.parametrize("by", ["key", "signal", "client", "lost_client"])
+def test_the_model_learns_who_stopped_the_run(drive: Drive, by: CancelBy) -> None:
+    drive.running().cancel(by).stopped()
+    assert drive.state.history[-1] == feedback.interrupted(by, had_text=False, had_calls=False)
+
+
+def test_the_model_learns_that_the_run_was_killed_whoever_had_begun_to_stop_it(drive: Drive) -> None:
+    drive.running().cancel("key").kill().exits("llm").swept("llm").exits("tool").swept("tool")
+    assert drive.state.history[-1] == feedback.interrupted("killed", had_text=False, had_calls=False)
 
 
 def test_a_stop_during_the_sweep_of_a_dead_worker_waits_for_it(drive: Drive) -> None:

@@ -85,9 +85,14 @@ FEEDBACK = (
     sample("a stop before the call was started", feedback.not_started),
     sample("the end of the run before the call was started", feedback.run_ended_before),
     sample("the death of the tool worker during the call", feedback.outcome_unknown),
-    sample("after a stop while tools were at work", feedback.interrupted, had_text=True, had_calls=True),
-    sample("after a stop in the middle of the answer", feedback.interrupted, had_text=True, had_calls=False),
-    sample("after a stop before any answer", feedback.interrupted, had_text=False, had_calls=False),
+    sample("after a stop while tools were at work", feedback.interrupted, "key", had_text=True, had_calls=True),
+    sample("after a stop in the middle of the answer", feedback.interrupted, "key", had_text=True, had_calls=False),
+    sample("after a stop before any answer", feedback.interrupted, "key", had_text=False, had_calls=False),
+    sample("after a stop by a signal", feedback.interrupted, "signal", had_text=True, had_calls=False),
+    sample("after `haltline cancel`", feedback.interrupted, "client", had_text=True, had_calls=False),
+    sample("after `haltline kill`", feedback.interrupted, "killed", had_text=True, had_calls=True),
+    sample("after a stop by a limit", feedback.interrupted, "limit", had_text=False, had_calls=True),
+    sample("after the loss of the terminal", feedback.interrupted, "lost_client", had_text=False, had_calls=True),
     sample("after a limit of the run", feedback.limit, Trip(scope="run", which="turns", allowed=100.0, used=100.0)),
     sample(
         "after a limit of the session", feedback.limit, Trip(scope="session", which="seconds", allowed=60.0, used=60.04)
