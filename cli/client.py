@@ -7,7 +7,8 @@ wanted, `close`.
    third leaves (F10). The client says so on stderr itself, without waiting for an answer. Outside a run a signal ends
    the wait (Interrupted), and such a key drops what was typed.
 2. The supervisor writes `result`. Only where it cannot (dead, or mute), or was never asked to run, does the client
-   write it, so that the last line of stdout is always a result.
+   write it, so that the last line of stdout is always a result. What is said of workers behind it waits for the next
+   run, and is not said if there is none.
 3. A reader of stdout that has gone is a lost client: the run is cancelled, no error is shown.
 4. Every wait for the supervisor has an end, with words: opening and closing are quick; a stop has STOPPED_WITHIN_S;
    a run that says nothing is asked whether it is still there (silence.py). While stdout takes nothing we do not
@@ -110,6 +111,8 @@ class Client:
         """When a stop that was asked for has lasted too long."""
         self._run_began = time.monotonic()
         self._silence = Silence(self._run_began)
+        self._has_run = False
+        """True: a result is, or will be, the last line."""
         self._reader_told = False
         self._closing = False
         self._pressed_at_close: int | None = None
@@ -188,6 +191,7 @@ class Client:
         """One run, to its result. Raises Left."""
         assert self._seen.session_id is not None, "open() comes first"
         self._presses = Presses()
+        self._has_run = True
         self._run_began = time.monotonic()
         self._silence = Silence(self._run_began)
         self._loop.keyboard.want()
@@ -349,11 +353,14 @@ class Client:
         self._outlet.put((note(words),))
 
     def _take(self, messages: list[ToClient]) -> None:
+        """While no run goes on (rule 2)."""
         for message in messages:
-            if isinstance(message, Shown):
-                self._show(message.line)
-            elif isinstance(message, SessionClosed):
+            if isinstance(message, SessionClosed):
                 self.ended = True
+            elif isinstance(message, Shown) and not self._has_run:
+                self._show(message.line)
+            else:
+                self._inbox.append(message)
 
     def _next(self, deadline: float | None) -> ToClient | None:
         """The next message, None when something else happened or the deadline (monotonic) passed."""

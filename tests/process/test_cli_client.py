@@ -110,6 +110,34 @@ def test_a_worker_that_is_ready_too_late_is_not_heard_after_the_result(stage: St
     assert result_line(stage)["reason"] == "completed"
 
 
+def test_what_is_said_of_workers_between_two_runs_waits_for_the_second(stage: Stage) -> None:
+    """interface.md: `result` is the last line, and `seq` rises."""
+    client = stage.client(StreamView())
+    opened(stage, client).result()
+    stage.show(events.Worker(role="tool", pid=None, state="starting"))
+    reading = Acting(lambda: client.read_line(prompt="> "))
+    stage.until_out('"starting"')
+    stage.type("one\n")
+    reading.result()
+    run = Acting(lambda: client.run("one"))
+    stage.hear(Prompt)
+    stage.show(OK, events.Worker(role="llm", pid=1, state="ready"))
+    run.result()
+    reading = Acting(lambda: client.read_line(prompt="> "))
+    stage.show(events.Worker(role="tool", pid=2, state="ready"))
+    stage.type("two\n")
+    reading.result()
+    assert result_line(stage)["seq"] == 2
+    run = Acting(lambda: client.run("two"))
+    stage.hear(Prompt)
+    stage.show(OK)
+    run.result()
+    closing = Acting(client.close)
+    closed(stage)
+    closing.result()
+    assert [json.loads(line)["seq"] for line in stage.out.splitlines()] == [1, 2, 3, 4, 5]
+
+
 def test_the_supervisors_own_words_about_why_it_cannot_start(stage: Stage) -> None:
     acting = Acting(lambda: stage.client(plain()).start())
     stage.bind(b"failed: the journal is not a database\n")
