@@ -28,13 +28,16 @@ LANE: Final = -1
 """Stands for the lane among ready file descriptors."""
 
 
+Context = zmq.Context[zmq.Socket[bytes]]
+
+
 class Lane:
     """A connection that has said hello. Welcome, or Refused, is its first answer."""
 
-    def __init__(self, endpoints: Endpoints, token: bytes) -> None:
-        """Raises ConfigurationProblem where the system has no room for its threads."""
-        _check_threads()
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+    def __init__(self, endpoints: Endpoints, token: bytes, *, context: Context | None = None) -> None:
+        """`context`: one that other lanes use too, which its maker ends. Raises as `new_context` does."""
+        self._context = context or new_context()
+        self._shared = context is not None
         self.socket = self._context.socket(zmq.DEALER)
         self.socket.setsockopt(zmq.LINGER, LINGER_MS)
         self.socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
@@ -56,7 +59,14 @@ class Lane:
     def close(self) -> None:
         """Send what is queued, LINGER_MS at most, and let go."""
         self.socket.close()
-        self._context.term()
+        if not self._shared:
+            self._context.term()
+
+
+def new_context() -> Context:
+    """Raises ConfigurationProblem where the system has no room for its threads."""
+    _check_threads()
+    return zmq.Context(io_threads=1)
 
 
 def _check_threads() -> None:

@@ -28,6 +28,8 @@ _COMMANDS: Final = {
     "soak": ("haltline.cli.soak", "Many sessions at once, stopped at random; what is left of them is counted."),
     "gateway": ("haltline.cli.gateway_command", "The scripted, fault-injecting model server on 127.0.0.1."),
     "ps": ("haltline.cli.ps", "Live sessions and workers of this user."),
+    "cancel": ("haltline.cli.cancel", "Stop what a session is doing, from any terminal."),
+    "kill": ("haltline.cli.kill", "End a session or a worker at once, from any terminal."),
 }
 
 EXAMPLES: Final = """\b
@@ -36,6 +38,7 @@ Examples:
   haltline run -m demo "say something"
   haltline run "mend the failing test" --timeout 15m
   haltline ps
+  haltline cancel --all
   haltline selftest
 """
 

@@ -174,7 +174,8 @@ class TextView:
     def _cancel(self, step: events.CancelStep) -> tuple[Piece, ...]:
         """The client said `stopping` itself when a signal came; the receipt says how it ended."""
         if step.phase == "requested" and step.by in ("limit", "client"):
-            return self._line("plain", f"stopping ({'a limit' if step.by == 'limit' else 'asked from elsewhere'})")
+            by = "a limit" if step.by == "limit" else "asked from another terminal"
+            return self._line("plain", f"stopping ({by})")
         return ()
 
     def _error(self, error: events.Error) -> tuple[Piece, ...]:

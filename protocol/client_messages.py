@@ -10,7 +10,7 @@ import msgspec
 
 from haltline.protocol.conversation import Item
 from haltline.protocol.events import CancelReceipt
-from haltline.protocol.ids import PROTOCOL_VERSION, CallId, SessionId
+from haltline.protocol.ids import PROTOCOL_VERSION, CallId, Role, SessionId, WorkerId
 from haltline.protocol.kinds import ApprovalAnswer, CancelBy
 from haltline.protocol.lines import Line
 from haltline.protocol.settings import SessionSettings
@@ -64,7 +64,8 @@ class Shown(ClientMessage, tag="shown", frozen=True, kw_only=True):
 
 class CancelRequest(ClientMessage, tag="cancel_request", frozen=True, kw_only=True):
     """Client -> supervisor. session_id None: all sessions of this supervisor. Repeated by the owner during the
-    stop: no grace left. A client that is not the owner gets a Receipt when the stop is done."""
+    stop: no grace left (F10, a key that is pressed again). A client that is not the owner asks politely, however often:
+    it joins a stop that goes on, shortens nothing, and gets a Receipt when that is done."""
 
     session_id: SessionId | None
     by: CancelBy
@@ -73,17 +74,25 @@ class CancelRequest(ClientMessage, tag="cancel_request", frozen=True, kw_only=Tr
 
 
 class KillRequest(ClientMessage, tag="kill_request", frozen=True, kw_only=True):
-    """Client -> supervisor: the hard stop of a session (worker None) or of one worker of it. Answered by Receipt."""
+    """Client -> supervisor: the hard stop of a session (worker None), which takes no prompt after it, or of one worker
+    of it, in whose place there will be a new one. session_id None: all sessions. Answered by Receipt, also to the owner
+    of a session."""
 
     session_id: SessionId | None
-    worker: Literal["llm", "tool"] | None = None
+    worker: Role | None = None
+    worker_id: WorkerId | None = None
+    """With `worker`: this one alone, not another that has taken its place. None: whichever there is."""
 
 
 class Receipt(ClientMessage, tag="receipt", frozen=True, kw_only=True):
-    """Supervisor -> client that asked: one per session concerned, `last` on the final one."""
+    """Supervisor -> client that asked for a stop, once that was seen (F1): one per session concerned, in the order in
+    which they end, `last` on the final one. Where no session is concerned, one that names none."""
 
     session_id: SessionId | None
+    worker: Role | None = None
+    """The kill was of this worker alone."""
     already_stopped: bool = False
+    """Nothing was running (a cancel), or that worker was gone before (a kill). `cancel` is null."""
     cancel: CancelReceipt | None = None
     last: bool = True
 
@@ -106,6 +115,8 @@ class PsRow(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     role: Literal["session", "llm", "tool"]
+    session_id: str = ""
+    """Its own, or that of the session whose worker it is."""
     pid: int
     """Of a session: its supervisor's."""
     state: Literal["starting", "running", "waiting", "stalled", "backoff", "cancelling", "idle", "exited"]

@@ -3,9 +3,7 @@
 1. A plain Unix stream socket, because the kernel tells who is at the other end (SO_PEERCRED, right also across PID
    namespaces).
 2. A tool command has the same user id as the user's terminal and must still be refused, also when it forked twice:
-   the subreapers keep whatever a tool starts below a process of ours. So whoever descends from any process of a
-   chain is turned away, this supervisor's or another's; such a process is known by its name, which nobody else can
-   give it and it cannot lose (L4).
+   whoever descends from any process of a chain is turned away, this supervisor's or another's (L4, protocol/inside.py).
 3. The peer has to be there before and after its ancestors were looked at: one that let its child knock and die would
    otherwise pass for a stranger.
 """
@@ -18,7 +16,7 @@ import struct
 import sys
 from collections.abc import Callable
 
-from haltline.protocol import linux, processes
+from haltline.protocol import inside
 from haltline.protocol.door import TOKEN_BYTES, Granted, TurnedAway, encode
 
 _PEER = struct.Struct("3i")
@@ -56,7 +54,7 @@ class Door:
         if uid not in (os.getuid(), 0):
             return TurnedAway("this supervisor belongs to another user")
         if not _is_outsider(peer, pid):
-            return TurnedAway("a tool of a session may not control sessions; use a terminal of your own")
+            return TurnedAway(inside.WORDS)
         token = os.urandom(TOKEN_BYTES)
         self._grant(token)
         return Granted(token)
@@ -75,7 +73,7 @@ def _is_outsider(peer: socket.socket, pid: int) -> bool:
     except OSError:
         return False
     try:
-        outside = _descends_from_init_alone(pid)
+        outside = not inside.is_inside(pid)
         still_there = not select.select([alive], [], [], 0)[0]
         return outside and still_there
     finally:
@@ -88,12 +86,3 @@ def _peer_pidfd(peer: socket.socket, pid: int) -> int:
         return int.from_bytes(peer.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD, _INT_BYTES), sys.byteorder)
     except OSError:
         return os.pidfd_open(pid)
-
-
-def _descends_from_init_alone(pid: int) -> bool:
-    while pid > 1:
-        process = processes.read_process(pid)
-        if process is None or linux.is_process_of_ours(pid):
-            return False
-        pid = process.parent
-    return True

@@ -22,11 +22,11 @@ from typing import assert_never
 import msgspec
 
 from haltline.protocol import events
-from haltline.protocol.client_messages import PsRow, Receipt, SessionClosed, Shown
+from haltline.protocol.client_messages import PsRow, SessionClosed, Shown
 from haltline.protocol.conversation import Usage
 from haltline.protocol.errors import JournalFailed
 from haltline.protocol.exits import BUG, CONFIGURATION
-from haltline.protocol.ids import SessionId, WorkerId
+from haltline.protocol.ids import Role, SessionId, WorkerId
 from haltline.protocol.lines import Line
 from haltline.protocol.messages import (
     CANCEL_RESEND_S,
@@ -39,7 +39,7 @@ from haltline.protocol.messages import (
     Shutdown,
 )
 from haltline.protocol.settings import SessionSettings
-from haltline.protocol.times import WORKER_LEAVE_S, WORKER_START_S
+from haltline.protocol.times import WORKER_LEAVE_S, WORKER_START_S, gone_s
 from haltline.supervisor import session
 from haltline.supervisor.clients import ClientId, ClientLane
 from haltline.supervisor.effects import (
@@ -54,11 +54,13 @@ from haltline.supervisor.effects import (
 )
 from haltline.supervisor.journal import Writable
 from haltline.supervisor.mailbox import Mailbox
+from haltline.supervisor.receipts import Answer, Killing
 from haltline.supervisor.record import Record
 from haltline.supervisor.sources import Sources
 from haltline.supervisor.stimuli import (
     AnyStimulus,
     CancelAsked,
+    KillAsked,
     Opened,
     Prompted,
     Swept,
@@ -114,9 +116,12 @@ class SessionHost:
         self._starting: dict[WorkerId, asyncio.TimerHandle] = {}
         self._owed: dict[WorkerId, Cancel] = {}
         self._resend: asyncio.TimerHandle | None = None
-        self._waiting: list[ClientId] = []
+        self._waiting: list[Answer] = []
+        """Of others who want the run to stop (receipts, rule 2)."""
+        self._killings: list[Killing] = []
         self._last_result: events.Result | None = None
         self._closing = False
+        self._closed = False
 
     # Stimuli
 
@@ -232,6 +237,9 @@ class SessionHost:
     def worker_swept(self, handle: WorkerHandle, killed: int, survivors: int) -> None:
         self.workers.remove(handle)
         self.feed(Swept(role=handle.role, worker_id=handle.worker_id, killed=killed, survivors=survivors))
+        for killing in self._killings:
+            killing.swept(handle.worker_id, self._loop.time(), killed=killed, survivors=survivors)
+        self._killings = [killing for killing in self._killings if not killing.over]
         self._close_if_empty()
 
     def _started(self, handle: WorkerHandle) -> None:
@@ -322,18 +330,53 @@ class SessionHost:
 
     # Ends
 
-    def cancel_for(self, client: ClientId, stimulus: AnyStimulus) -> None:
-        """Somebody at another terminal wants a stop; it gets a receipt when that is done, at once if nothing runs."""
+    def cancel_for(self, answer: Answer) -> None:
+        """Somebody at another terminal wants the run to stop, politely: a stop that goes on already is joined and not
+        made harder, so that asking twice is asking once. Whoever is in a hurry kills."""
+        if not self.running:
+            answer(None)
+            return
+        self._waiting.append(answer)
+        if not session.is_stopping(self._state):
+            self.feed(CancelAsked(by="client"))
+
+    def kill_for(self, answer: Answer) -> None:
+        """Somebody wants the session to end the hard way; it takes no further prompt."""
         if self.running:
-            self._waiting.append(client)
-            self.feed(stimulus)
+            self._waiting.append(answer)
+            self.feed(KillAsked())
         else:
-            self._clients.send(client, Receipt(session_id=self.session_id, already_stopped=True))
+            self._begin_killing((answer,), tuple(handle.worker_id for handle in self.workers.all()))
+            self.feed(KillAsked())
+        self.close(CancelAsked(by="client"))
+
+    def kill_worker_for(self, answer: Answer, role: Role, worker_id: WorkerId | None) -> None:
+        """Somebody wants the worker of this role to end the hard way; `worker_id`: this one and no other."""
+        handle = self.workers.get(role)
+        if handle is None or worker_id not in (None, handle.worker_id):
+            answer(None)
+            return
+        self._begin_killing((answer,), (handle.worker_id,), role)
+        self.feed(KillAsked(role=role))
+
+    def _begin_killing(
+        self, answers: tuple[Answer, ...], worker_ids: tuple[WorkerId, ...], role: Role | None = None
+    ) -> None:
+        killing = Killing(
+            worker_ids,
+            answers,
+            began_s=self._loop.time(),
+            stream_open=role == "llm" and session.stream_open(self._state),
+            tools_open=role == "tool" and session.current_tool(self._state) is not None,
+        )
+        self._killings.append(killing)
+        self._loop.call_later(gone_s(), lambda: killing.give_up(self._loop.time()))
+        killing.look(self._loop.time())
 
     def _finished(self) -> None:
         receipt = None if self._last_result is None else self._last_result.cancel
-        for client in self._waiting:
-            self._clients.send(client, Receipt(session_id=self.session_id, cancel=receipt))
+        for answer in self._waiting:
+            answer(receipt)
         self._waiting.clear()
         if self._closing:
             self._dismiss_workers()
@@ -355,6 +398,9 @@ class SessionHost:
         self._unsent.clear()
         self._state = session.open_session(self.session_id, self.settings)
         self._closing = True
+        if self._waiting:
+            self._begin_killing(tuple(self._waiting), tuple(handle.worker_id for handle in self.workers.all()))
+            self._waiting.clear()
         for handle in self.workers.alive():
             self.workers.kill(handle.role)
         result = events.Result(
@@ -384,7 +430,8 @@ class SessionHost:
         self._close_if_empty()
 
     def _close_if_empty(self) -> None:
-        if self._closing and not self.running and not self.workers.any():
+        if self._closing and not self._closed and not self.running and not self.workers.any():
+            self._closed = True
             if self._timer is not None:
                 self._timer.cancel()
             self._clients.send(self.owner, SessionClosed(session_id=self.session_id))
@@ -399,6 +446,7 @@ class SessionHost:
         workers = [
             PsRow(
                 id=handle.worker_id,
+                session_id=self.session_id,
                 role=handle.role,
                 pid=handle.pid,
                 state="running" if handle.ready else "starting",
@@ -414,6 +462,7 @@ class SessionHost:
         ages = [row.heartbeat_age_s for row in workers if row.heartbeat_age_s is not None]
         own = PsRow(
             id=self.session_id,
+            session_id=self.session_id,
             role="session",
             pid=os.getpid(),
             state=session.ps_state(self._state),

@@ -15,6 +15,7 @@ import os
 import sqlite3
 import threading
 import time
+import urllib.parse
 from collections.abc import Iterator
 from typing import Final, Protocol, Self
 
@@ -63,6 +64,22 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     first_ts: str
     last_ts: str
+
+
+def named(path: str, head: str, /, most: int = 2) -> tuple[str, ...]:
+    """Sessions of the file whose ids begin with `head`, `most` at most. Reads only, holds up no writer, and waits for
+    none: a file that is not there, not ours, or cannot be read now has no session."""
+    found: list[str] = []
+    uri = f"file:{urllib.parse.quote(path)}?mode=ro"
+    try:
+        with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=0.1)) as connection:
+            row = connection.execute("SELECT min(session) FROM events WHERE session >= ?", (head,)).fetchone()
+            while row[0] is not None and str(row[0]).startswith(head) and len(found) < most:
+                found.append(str(row[0]))
+                row = connection.execute("SELECT min(session) FROM events WHERE session > ?", (row[0],)).fetchone()
+    except sqlite3.Error:
+        return ()
+    return tuple(found)
 
 
 class Writable(Protocol):

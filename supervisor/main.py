@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Callable
 
-from haltline.protocol import linux, secrets
+from haltline.protocol import linux, pidfile, secrets
 from haltline.protocol.errors import ConfigurationProblem
 from haltline.protocol.exits import BUG
 from haltline.supervisor.chain import Chain, fork, let_go_of_streams, remove_folder
@@ -24,6 +24,7 @@ def run(chain: Chain, roles_module: str) -> None:
         signal.signal(number, signal.SIG_IGN)
     linux.become_subreaper()
     linux.set_process_name("superv")
+    pidfile.write(chain.folder)
     lower_limit = linux.raise_descriptor_limit()
     chain.terminal.keep()
     let_go_of_streams(chain.log)
@@ -99,6 +100,7 @@ async def _serve(chain: Chain, zygote_pid: int, requests: socket.socket, supervi
             supervisor_pidfd=supervisor_pidfd,
             open_journal=Journal.open,
             sources=Sources(),
+            note_session=lambda session_id, live: pidfile.note_session(chain.folder, session_id, live=live),
         )
         door = Door(endpoints.door, grant=supervisor.grant)
     except (OSError, zmq.ZMQError) as error:

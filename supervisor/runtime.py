@@ -27,7 +27,6 @@ from haltline.protocol.client_messages import (
     ListRequest,
     OpenSession,
     Prompt,
-    Receipt,
     Refused,
     SessionOpened,
     ToSupervisor,
@@ -43,8 +42,9 @@ from haltline.supervisor.clients import ClientId, ClientLane
 from haltline.supervisor.host import SessionHost
 from haltline.supervisor.journal import NoJournal, Writable
 from haltline.supervisor.mailbox import Mailbox
+from haltline.supervisor.receipts import Request
 from haltline.supervisor.sources import Sources
-from haltline.supervisor.stimuli import Answered, CancelAsked, KillAsked, Suspended
+from haltline.supervisor.stimuli import Answered, CancelAsked, Suspended
 from haltline.supervisor.workers import Starter, WorkerHandle, Workers
 
 LOOK_S = 0.5
@@ -78,6 +78,7 @@ class Supervisor:
     """`token`: proves the client that started it. `supervisor_pidfd`: what its workers inherit to see its end.
 
     `client_left` is to be called when that client is gone, `grant` for a token that was given out at the door.
+    `note_session(session_id, live)` is told of each session, for those whom we may not answer one day.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Supervisor:
         supervisor_pidfd: int,
         open_journal: Callable[[str], Writable],
         sources: Sources,
+        note_session: Callable[[SessionId, bool], None] = lambda _session_id, _live: None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
@@ -98,6 +100,7 @@ class Supervisor:
         self._supervisor_pidfd = supervisor_pidfd
         self._open_journal = open_journal
         self._sources = sources
+        self._note_session = note_session
         self._hosts: dict[SessionId, SessionHost] = {}
         self._by_worker: dict[WorkerId, tuple[SessionHost, WorkerHandle]] = {}
         self._journals: dict[str, Writable] = {}
@@ -215,6 +218,7 @@ class Supervisor:
             on_closed=self._on_closed,
         )
         self._hosts[session_id] = host
+        self._note_session(session_id, True)
         self._clients.send(client, SessionOpened(session_id=session_id))
         host.open()
 
@@ -253,32 +257,40 @@ class Supervisor:
             listener.close()
         return self._gateway_url
 
-    def _chosen(self, client: ClientId, session_id: SessionId | None) -> tuple[SessionHost, ...]:
+    def _chosen(self, client: ClientId, session_id: SessionId | None) -> dict[SessionId, SessionHost] | None:
+        """None: there is no such session, which has been said."""
         if session_id is None:
-            return tuple(self._hosts.values())
+            return dict(self._hosts)
         host = self._hosts.get(session_id)
         if host is None:
-            known = tuple(self._hosts)
-            self._clients.send(client, Refused(words=f"no session {session_id}", known=known))
-            return ()
-        return (host,)
+            self._clients.send(client, Refused(words=f"no session {session_id}", known=tuple(self._hosts)))
+            return None
+        return {session_id: host}
 
     def _cancel(self, client: ClientId, message: CancelRequest) -> None:
-        asked = CancelAsked(by=message.by, terminated=message.exit_code == TERMINATED)
-        for host in self._chosen(client, message.session_id):
+        chosen = self._chosen(client, message.session_id)
+        if chosen is None:
+            return
+        others = {session_id: host for session_id, host in chosen.items() if host.owner != client}
+        for host in chosen.values():
             if host.owner == client:
-                host.feed(asked)
-            else:
-                host.cancel_for(client, asked)
+                host.feed(CancelAsked(by=message.by, terminated=message.exit_code == TERMINATED))
+        if others or not chosen:
+            request = Request(client, self._clients, others)
+            for session_id, host in others.items():
+                host.cancel_for(request.answer_for(session_id))
 
     def _kill(self, client: ClientId, message: KillRequest) -> None:
-        for host in self._chosen(client, message.session_id):
+        chosen = self._chosen(client, message.session_id)
+        if chosen is None:
+            return
+        request = Request(client, self._clients, chosen, worker=message.worker)
+        for session_id, host in chosen.items():
+            answer = request.answer_for(session_id)
             if message.worker is None:
-                host.cancel_for(client, KillAsked())
-                host.close(CancelAsked(by="client"))
+                host.kill_for(answer)
             else:
-                host.feed(KillAsked(role=message.worker))
-                self._clients.send(client, Receipt(session_id=host.session_id))
+                host.kill_worker_for(answer, message.worker, message.worker_id)
 
     def _refuse(self, client: ClientId, words: str) -> None:
         self._clients.send(client, Refused(words=words))
@@ -313,6 +325,7 @@ class Supervisor:
 
     def _on_closed(self, host: SessionHost) -> None:
         del self._hosts[host.session_id]
+        self._note_session(host.session_id, False)
         if not self._hosts:
             self._ended.set()
 

@@ -72,7 +72,18 @@ from haltline.supervisor.stimuli import (
     WorkerStartFailed,
 )
 
-__all__ = ["SessionState", "current_tool", "is_running", "next_deadline", "open_session", "ps_state", "step", "turn"]
+__all__ = [
+    "SessionState",
+    "current_tool",
+    "is_running",
+    "is_stopping",
+    "next_deadline",
+    "open_session",
+    "ps_state",
+    "step",
+    "stream_open",
+    "turn",
+]
 
 PsState = Literal["starting", "running", "waiting", "stalled", "backoff", "cancelling", "idle", "exited"]
 
@@ -104,6 +115,15 @@ def next_deadline(state: SessionState) -> float | None:
 
 def is_running(state: SessionState) -> bool:
     return state.phase != "idle"
+
+
+def is_stopping(state: SessionState) -> bool:
+    return state.phase == "cancelling"
+
+
+def stream_open(state: SessionState) -> bool:
+    """A request to the model is in flight."""
+    return state.attempt is not None
 
 
 def turn(state: SessionState) -> int:

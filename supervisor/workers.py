@@ -98,6 +98,10 @@ class Workers:
     def alive(self) -> tuple[WorkerHandle, ...]:
         return tuple(handle for handle in self._handles.values() if not handle.exited)
 
+    def all(self) -> tuple[WorkerHandle, ...]:
+        """Dead ones that were not swept yet too."""
+        return tuple(self._handles.values())
+
     def any(self) -> bool:
         """False once all are dead and swept."""
         return bool(self._handles)

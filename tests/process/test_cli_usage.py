@@ -229,7 +229,7 @@ except ConfigurationProblem as problem:
 def test_a_bug_of_ours_is_one_line_with_the_path_of_its_log(home: Path) -> None:
     (home / "run").mkdir(mode=0o700)
     broken = (
-        "import haltline.cli.door as door; door.knock = lambda places: 1 / 0; "
+        "import haltline.cli.ps as ps; ps.Supervisors = lambda *_, **__: 1 / 0; "
         "from haltline.cli.launcher import main; main()"
     )
     command = [sys.executable, "-I", "-c", broken, "ps"]

@@ -1,0 +1,52 @@
+"""`haltline cancel`: the polite stop of a session's run, or of all, from any terminal.
+
+It waits until the stop was seen and prints the receipt. Each tool gets its grace, however often this is asked: a second
+`cancel` during the stop waits for the same end and makes nothing harder. The key in the session's own terminal does
+(F10), and so does `haltline kill`. The session stays and takes the next prompt.
+"""
+
+import os
+from typing import Final
+
+import click
+
+from haltline.cli.stops import Stops, stop_all, stop_one
+from haltline.protocol import times
+from haltline.protocol.client_messages import CancelRequest
+from haltline.protocol.endpoints import Places
+from haltline.protocol.errors import UsageProblem
+
+STOPPED_WITHIN_S: Final = times.stop_s(times.GRACE_S) + times.LATE_S
+"""From the request to the receipt; a supervisor that has said nothing by then is mute."""
+
+EXAMPLES: Final = """\b
+Examples:
+  haltline ps
+  haltline cancel 9f3a21bc
+  haltline cancel 9f
+  haltline cancel --all
+"""
+
+
+def _cancel(*, typed: str | None, everything: bool, as_json: bool) -> int:
+    places = Places(os.environ, os.getuid())
+    stops = Stops("cancel", as_json=as_json)
+    if (typed is None) != everything:
+        raise UsageProblem("name one session, or --all (see `haltline ps`)")
+    if typed is None:
+        return stop_all(stops, places, CancelRequest(session_id=None, by="client"), within_s=STOPPED_WITHIN_S)
+    return stop_one(stops, places, typed, None, within_s=STOPPED_WITHIN_S)
+
+
+command = click.Command(
+    "cancel",
+    params=[
+        click.Argument(["typed"], metavar="ID", required=False),
+        click.Option(["--all", "everything"], is_flag=True, help="Every session of every supervisor of this user."),
+        click.Option(["--json", "as_json"], is_flag=True, help="The receipts as one array."),
+    ],
+    callback=_cancel,
+    help="Stop what a session is doing, wait until that was seen, and print the receipt. ID: as `ps` shows it, or the "
+    "beginning of it. The session stays; stopping twice is no error.",
+    epilog=EXAMPLES,
+)

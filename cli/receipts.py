@@ -1,0 +1,64 @@
+"""The receipt of a `cancel` or a `kill`: a line for people, an object for programs. Pure."""
+
+import msgspec
+
+from haltline.cli.result_words import stopped
+from haltline.protocol.client_messages import Receipt
+from haltline.protocol.events import CancelReceipt
+from haltline.protocol.ids import Role
+from haltline.protocol.kinds import Rung
+
+
+class Stopped(msgspec.Struct, frozen=True, kw_only=True):
+    """One object of `--json`; the times and the rung are null where nothing had to be stopped."""
+
+    session_id: str | None
+    """null: a supervisor without a session, which was ended because it did not answer."""
+    worker: Role | None = None
+    """That worker alone."""
+    already_stopped: bool = False
+    supervisor_ended: bool = False
+    """It did not answer: it was ended, with everything under it. `killed` then counts for all its sessions, and stands
+    in the first."""
+    stream_ms: float | None = None
+    tools_ms: float | None = None
+    total_ms: float | None = None
+    rung: Rung | None = None
+    killed: int = 0
+    survivors: int = 0
+
+
+def of(receipt: Receipt) -> Stopped:
+    """What a supervisor said, for one session."""
+    if receipt.cancel is None:
+        return Stopped(session_id=receipt.session_id, worker=receipt.worker, already_stopped=True)
+    return Stopped(
+        session_id=receipt.session_id,
+        worker=receipt.worker,
+        stream_ms=receipt.cancel.stream_ms,
+        tools_ms=receipt.cancel.tools_ms,
+        total_ms=receipt.cancel.total_ms,
+        rung=receipt.cancel.rung,
+        killed=receipt.cancel.killed,
+        survivors=receipt.cancel.survivors,
+    )
+
+
+def in_words(row: Stopped, done: str) -> str:
+    """`abcdef01: stopped in 4 ms: stream closed, 0 processes ended by force, 0 left, rung ack`."""
+    who = "a supervisor" if row.session_id is None else row.session_id
+    if row.worker is not None:
+        who = f"{who}, {row.worker} worker"
+    if row.already_stopped or row.total_ms is None or row.rung is None:
+        return f"{who}: already stopped"
+    if row.supervisor_ended:
+        done = f"{done} with its supervisor, which did not answer,"
+    receipt = CancelReceipt(
+        stream_ms=row.stream_ms,
+        tools_ms=row.tools_ms,
+        total_ms=row.total_ms,
+        rung=row.rung,
+        killed=row.killed,
+        survivors=row.survivors,
+    )
+    return f"{who}: {stopped(done, receipt)}, rung {row.rung}"

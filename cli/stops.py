@@ -1,0 +1,256 @@
+"""What `cancel` and `kill` do alike: find who is meant, ask, wait until it was seen, and say so (F1, M1).
+
+1. A receipt is one line, or one object of the array of `--json`, per session; problems are lines on stderr.
+2. What has ended, or was stopped before, is "already stopped", also a session that only the journal knows: asking
+   twice is no error.
+3. `kill` does what it says also where the supervisor does not answer: last_resort.py ends it, with all that it serves.
+   A single session of several cannot be ended that way; that is said. `cancel` is polite and names who is silent.
+4. A tool may do neither (L4): the doors turn it away, and where no door answers this command does.
+"""
+
+import os
+from typing import Final, Literal
+
+import click
+import msgspec
+
+from haltline.cli import last_resort, targets
+from haltline.cli.printable import one_line
+from haltline.cli.receipts import Stopped, in_words, of
+from haltline.cli.supervisors import ANSWER_S, Ended, Peer, Silent, Supervisors
+from haltline.cli.targets import Target
+from haltline.protocol import exits, inside, pidfile
+from haltline.protocol.client_messages import (
+    CancelRequest,
+    KillRequest,
+    Listing,
+    ListRequest,
+    PsRow,
+    Receipt,
+    Refused,
+)
+from haltline.protocol.door import TurnedAway
+from haltline.protocol.endpoints import Places
+from haltline.protocol.errors import UsageProblem
+from haltline.protocol.ids import Role, SessionId
+
+Verb = Literal["cancel", "kill"]
+Request = CancelRequest | KillRequest
+_DONE_WORDS: Final[dict[Verb, str]] = {"cancel": "stopped", "kill": "killed"}
+
+
+class Stops:
+    """The receipts of one command and its exit code."""
+
+    def __init__(self, verb: Verb, *, as_json: bool) -> None:
+        self.verb: Verb = verb
+        self._as_json = as_json
+        self._rows: list[Stopped] = []
+        self._code = exits.COMPLETED
+        self._problem = False
+
+    @property
+    def finished_badly(self) -> bool:
+        return self._problem
+
+    def add(self, row: Stopped) -> None:
+        self._rows.append(row)
+        if row.survivors:
+            self._code = self._code or exits.UNAVAILABLE
+        if not self._as_json:
+            click.echo(in_words(row, _DONE_WORDS[self.verb]))
+
+    def receive(self, receipt: Receipt) -> None:
+        if receipt.session_id is not None:
+            self.add(of(receipt))
+
+    def complain(self, words: str, code: int) -> None:
+        """The first code counts, but a refusal counts more than silence."""
+        self._problem = True
+        if self._code == exits.COMPLETED or code == exits.NO_PERMISSION:
+            self._code = code
+        click.echo(f"haltline {self.verb}: {one_line(words)}", err=True)
+
+    def end_supervisor(self, folder: str) -> bool:
+        """Rule 3. False: there is nothing that could be ended."""
+        if inside.is_inside(os.getpid()):
+            self.complain(inside.WORDS, exits.NO_PERMISSION)
+            return True
+        ended = last_resort.end(folder)
+        if ended is None:
+            return False
+        if ended.killed == 0 and not ended.survivors:  # it was leaving by itself
+            return True
+        for index, session_id in enumerate(ended.sessions or (None,)):
+            self.add(
+                Stopped(
+                    session_id=session_id,
+                    supervisor_ended=True,
+                    total_ms=ended.total_ms,
+                    rung="worker_kill",
+                    killed=ended.killed if index == 0 else 0,
+                    survivors=ended.survivors if index == 0 else 0,
+                )
+            )
+        return True
+
+    def silent(self, peer: Peer, silence: Silent) -> None:
+        """A supervisor that does not answer (rule 3)."""
+        if self.verb == "kill" and self.end_supervisor(peer.folder):
+            return
+        self.complain(no_answer(peer, silence), exits.UNAVAILABLE)
+
+    def finish(self, places: Places) -> int:
+        if self._as_json:
+            click.echo(msgspec.json.encode(self._rows).decode())
+        elif not self._rows and not self._problem:
+            click.echo(f"haltline {self.verb}: nothing runs (looked in {places.runtime})", err=True)
+        return self._code
+
+
+def no_answer(peer: Peer, silence: Silent) -> str:
+    """Names who is silent, and the command that ends it nevertheless."""
+    words = f"no answer from the supervisor in {peer.folder} within {silence.within_s:g} s"
+    sessions = pidfile.sessions(peer.folder)
+    if not sessions:
+        return words
+    what = f"haltline kill {sessions[0]}" if len(sessions) == 1 else "haltline kill --all"
+    return f"{words} (session {', '.join(sessions)}); `{what}` ends it"
+
+
+def stop_all(stops: Stops, places: Places, request: Request, *, within_s: float) -> int:
+    """Every session of every supervisor, in parallel."""
+    with Supervisors(places, request, within_s=within_s) as supervisors:
+        for peer, happening in supervisors.happenings():
+            match happening:
+                case Receipt():
+                    stops.receive(happening)
+                    peer.waiting = not happening.last
+                case Refused(words=words) | TurnedAway(words=words):
+                    stops.complain(words, exits.NO_PERMISSION)
+                    peer.waiting = False
+                case Silent():
+                    stops.silent(peer, happening)
+                case Ended() | Listing():
+                    continue
+        if stops.verb == "kill":
+            for peer in supervisors.peers:
+                if not last_resort.is_alive(peer.folder) and last_resort.is_guarded(peer.folder):
+                    stops.end_supervisor(peer.folder)
+    return stops.finish(places)
+
+
+def stop_one(stops: Stops, places: Places, typed: str, worker: Role | None, *, within_s: float) -> int:
+    """The session, or the worker, that is meant by `typed`. Raises UsageProblem where it means nothing, or much."""
+    with Supervisors(places, ListRequest(), within_s=ANSWER_S) as supervisors:
+        listed, silent = _listed(stops, supervisors, typed)
+        known = {target: peer for peer, rows in listed.items() for target in targets.of_rows(rows)}
+        mute = {
+            Target(session_id=SessionId(session_id)): (peer, silence)
+            for peer, silence in silent.items()
+            for session_id in pidfile.sessions(peer.folder)
+        }
+        target = _the_one(typed, targets.meant(typed, (*known, *mute)))
+        if target is None:
+            _not_live(stops, places, typed, (*known, *mute), silent)
+            return stops.finish(places)
+        target = _chosen(stops.verb, typed, target, worker)
+        answering = {one.session_id: peer for one, peer in known.items()}.get(target.session_id)
+        if answering is None:
+            _without_answer(stops, target, *mute[Target(session_id=target.session_id)])
+        else:
+            supervisors.ask(answering, _request(stops.verb, target), within_s=within_s)
+            _await_receipt(stops, supervisors, target)
+    return stops.finish(places)
+
+
+def _listed(
+    stops: Stops, supervisors: Supervisors, typed: str
+) -> tuple[dict[Peer, tuple[PsRow, ...]], dict[Peer, Silent]]:
+    """Who has what; as soon as a whole id is seen nobody else is waited for."""
+    listed: dict[Peer, tuple[PsRow, ...]] = {}
+    silent: dict[Peer, Silent] = {}
+    for peer, happening in supervisors.happenings():
+        match happening:
+            case Listing(rows=rows):
+                listed[peer] = rows
+                peer.waiting = False
+                if any(row.id == typed for row in rows):
+                    break
+            case Refused(words=words) | TurnedAway(words=words):
+                stops.complain(words, exits.NO_PERMISSION)
+                peer.waiting = False
+            case Silent():
+                silent[peer] = happening
+            case Ended() | Receipt():
+                continue
+    return listed, silent
+
+
+def _the_one(typed: str, meant: tuple[Target, ...]) -> Target | None:
+    if len(meant) > 1:
+        raise UsageProblem(f"{typed!r} may mean {', '.join(target.id for target in meant)}; type more of it")
+    return meant[0] if meant else None
+
+
+def _chosen(verb: Verb, typed: str, target: Target, worker: Role | None) -> Target:
+    """With `--worker` taken into account, and what cannot be."""
+    if target.worker is None:
+        return msgspec.structs.replace(target, worker=worker)
+    if verb == "cancel":
+        raise UsageProblem(
+            f"{typed} is a worker: `haltline cancel {target.session_id}` stops its session, "
+            f"`haltline kill {typed}` ends the worker"
+        )
+    if worker not in (None, target.worker):
+        raise UsageProblem(f"{typed} is no {worker} worker")
+    return target
+
+
+def _request(verb: Verb, target: Target) -> Request:
+    if verb == "cancel":
+        return CancelRequest(session_id=target.session_id, by="client")
+    return KillRequest(session_id=target.session_id, worker=target.worker, worker_id=target.worker_id)
+
+
+def _await_receipt(stops: Stops, supervisors: Supervisors, target: Target) -> None:
+    for peer, happening in supervisors.happenings():
+        match happening:
+            case Receipt():
+                stops.receive(happening)
+                peer.waiting = False
+            case Refused() | Ended():  # its last session, or it, has ended since it was listed
+                stops.add(Stopped(session_id=target.session_id, worker=target.worker, already_stopped=True))
+                peer.waiting = False
+            case Silent():
+                _without_answer(stops, target, peer, happening)
+            case Listing() | TurnedAway():
+                continue
+
+
+def _without_answer(stops: Stops, target: Target, peer: Peer, silence: Silent) -> None:
+    """Rule 3."""
+    alone = set(pidfile.sessions(peer.folder)) <= {target.session_id}
+    if target.worker is None and alone:
+        stops.silent(peer, silence)
+    else:
+        stops.complain(no_answer(peer, silence), exits.UNAVAILABLE)
+
+
+def _not_live(stops: Stops, places: Places, typed: str, live: tuple[Target, ...], silent: dict[Peer, Silent]) -> None:
+    """Rule 2; nothing that lives is meant."""
+    from haltline.supervisor import journal  # after the messages: it is not needed to reach a supervisor
+
+    ended = journal.named(places.journal, targets.session_of(typed)) if typed else ()
+    if len(ended) > 1:
+        raise UsageProblem(f"{typed!r} may mean {', '.join(ended)} or others, which have ended; type more of it")
+    if ended:
+        stops.add(Stopped(session_id=ended[0], already_stopped=True))
+        return
+    for peer, silence in silent.items():
+        stops.complain(no_answer(peer, silence), exits.UNAVAILABLE)
+    if stops.finished_badly:
+        return
+    sessions = [target.session_id for target in live if target.worker is None]
+    there_is = f"there is {', '.join(sessions)} (see haltline ps)" if sessions else "nothing runs"
+    raise UsageProblem(f"no session or worker {typed!r}; {there_is}")

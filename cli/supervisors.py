@@ -1,0 +1,234 @@
+"""All supervisors of this user, spoken to at once: how `ps`, `cancel` and `kill` in a second terminal reach them.
+
+1. Each supervisor listens at its door, a plain Unix stream socket beside its ZeroMQ endpoints. Whoever connects is
+   looked at by the kernel's word (SO_PEERCRED) and gets one answer (protocol/door.py): a token, or why not.
+2. All are knocked at together, and the first request goes out with the hello. Each has a deadline of its own, so one
+   that is stopped or overloaded holds up nobody.
+3. One that has just been started holds no door yet; its pid file says that it is there, and it is knocked at again.
+   So is one before whose door too many wait.
+4. A supervisor's death is seen through its pidfd. What it sent before counts: its lane is read empty first.
+"""
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from typing import Final, Self
+
+import msgspec
+import zmq
+
+from haltline.cli.lane import Context, Lane, new_context
+from haltline.protocol import pidfile, processes
+from haltline.protocol.client_messages import Listing, Receipt, Refused, ToSupervisor, Welcome
+from haltline.protocol.door import LONGEST_BYTES, Granted, TurnedAway, decode
+from haltline.protocol.endpoints import Endpoints, Places
+from haltline.protocol.errors import ConfigurationProblem
+
+ANSWER_S: Final = 2.0
+"""From the knock to Welcome: 150 ms are aimed at, an overloaded machine may take ten times that."""
+KNOCK_AGAIN_S: Final = 0.01
+"""Rule 3."""
+LAST_WORDS_S: Final = 0.1
+"""How long what a dead supervisor had sent may take through the kernel and the lane's thread (rule 4)."""
+
+
+class Silent(msgspec.Struct, frozen=True):
+    """It did not answer in time."""
+
+    within_s: float
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """It is gone, or going, and has said all that it will say."""
+
+
+Happening = Listing | Receipt | Refused | TurnedAway | Silent | Ended
+
+
+class Peer:
+    """One supervisor, as seen from here."""
+
+    def __init__(self, endpoints: Endpoints, deadline: float) -> None:
+        self.endpoints = endpoints
+        self.folder = endpoints.folder
+        self.waiting = True
+        """An answer of it is due."""
+        self.within_s = ANSWER_S
+        self.deadline = deadline
+        self.door: socket.socket | None = None
+        self.answer = bytearray()
+        self.lane: Lane | None = None
+        chain = pidfile.read(self.folder)
+        self.pidfd = None if chain is None else processes.open_pidfd(chain.supervisor)
+        self.dying = False
+
+    def expect(self, within_s: float) -> None:
+        self.waiting = True
+        self.within_s = within_s
+        self.deadline = time.monotonic() + within_s
+
+    def leave_door(self) -> None:
+        if self.door is not None:
+            self.door.close()
+            self.door = None
+
+    def close(self) -> None:
+        self.waiting = False
+        self.leave_door()
+        if self.lane is not None:
+            self.lane.close()
+            self.lane = None
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+            self.pidfd = None
+
+
+class Supervisors:
+    """`first` is asked of each; its answers may take `within_s` once the supervisor has said Welcome. Raises
+    ConfigurationProblem if the runtime folder cannot be read."""
+
+    def __init__(self, places: Places, first: ToSupervisor, *, within_s: float) -> None:
+        self._first = first
+        self._within_s = within_s
+        self._context: Context | None = None
+        knocked_at = time.monotonic()
+        self.peers = tuple(Peer(endpoints, knocked_at + ANSWER_S) for endpoints in _endpoints(places))
+        for peer in self.peers:
+            self._knock(peer)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for peer in self.peers:
+            peer.close()
+        if self._context is not None:
+            self._context.term()
+
+    def ask(self, peer: Peer, request: ToSupervisor, *, within_s: float) -> None:
+        """A further request to one that has answered; the others are waited for no more."""
+        assert peer.lane is not None, "it has answered"
+        for other in self.peers:
+            other.waiting = False
+        peer.lane.send(request)
+        peer.expect(within_s)
+
+    def happenings(self) -> Iterator[tuple[Peer, Happening]]:
+        """What happens, until nothing is due any more. Whoever has heard enough of a peer ends its `waiting`; one that
+        was turned away, is silent or has ended is waited for no more."""
+        while waiting := [peer for peer in self.peers if peer.waiting]:
+            ready = _poll(waiting)
+            now = time.monotonic()
+            for peer in waiting:
+                for happening in self._look(peer, ready, now):
+                    if not isinstance(happening, Listing | Receipt | Refused):
+                        peer.waiting = False
+                    yield peer, happening
+                    if not peer.waiting:
+                        break
+
+    def _look(self, peer: Peer, ready: frozenset[object], now: float) -> Iterator[Happening]:
+        heard = False
+        if peer.door is not None and peer.door.fileno() in ready:
+            heard = True
+            yield from self._listen_at_door(peer)
+        elif peer.lane is not None and peer.lane.socket in ready:
+            heard = True
+            yield from self._listen(peer, peer.lane)
+        elif peer.door is None and peer.lane is None:
+            self._knock(peer)
+        if heard or not peer.waiting:
+            return
+        if peer.pidfd is not None and peer.pidfd in ready and not peer.dying:
+            peer.dying = True
+            peer.deadline = min(peer.deadline, now + LAST_WORDS_S)  # rule 4
+        if now >= peer.deadline:
+            yield Ended() if peer.dying else Silent(peer.within_s)
+
+    def _listen_at_door(self, peer: Peer) -> Iterator[Happening]:
+        assert peer.door is not None, "it is ready"
+        over = _read(peer.door, peer.answer)
+        match decode(bytes(peer.answer)):
+            case Granted(token=token):
+                peer.leave_door()
+                if self._context is None:
+                    self._context = new_context()
+                peer.lane = Lane(peer.endpoints, token, context=self._context)
+                peer.lane.send(self._first)
+            case TurnedAway() as refusal:
+                peer.leave_door()
+                yield refusal
+            case None if over:
+                yield Ended()
+            case None:
+                return
+
+    def _listen(self, peer: Peer, lane: Lane) -> Iterator[Happening]:
+        while (message := lane.receive()) is not None:
+            match message:
+                case Welcome():
+                    peer.expect(self._within_s)
+                case Listing() | Receipt() | Refused():
+                    yield message
+                case _:
+                    continue
+
+    def _knock(self, peer: Peer) -> None:
+        """Rule 3: one without a door is waited for if it lives."""
+        door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        try:
+            door.connect(peer.endpoints.door)
+        except (FileNotFoundError, ConnectionRefusedError):
+            door.close()
+            peer.waiting = peer.pidfd is not None and not _has_ended(peer.pidfd)
+        except BlockingIOError:  # its backlog is full: it lives, and there may be room in time
+            door.close()
+        else:
+            peer.door = door
+
+
+def _poll(peers: list[Peer]) -> frozenset[object]:
+    """The descriptors and sockets of these that are ready, by the time that the first of them is due."""
+    poller = zmq.Poller()
+    until = min(peer.deadline for peer in peers)
+    for peer in peers:
+        if peer.lane is not None:
+            poller.register(peer.lane.socket, zmq.POLLIN)
+        elif peer.door is not None:
+            poller.register(peer.door.fileno(), zmq.POLLIN)
+        else:
+            until = min(until, time.monotonic() + KNOCK_AGAIN_S)
+        if peer.pidfd is not None and not peer.dying:
+            poller.register(peer.pidfd, zmq.POLLIN)
+    left_ms = max(0, round((until - time.monotonic()) * 1000) + 1)
+    return frozenset(ready for ready, _ in poller.poll(left_ms))
+
+
+def _has_ended(pidfd: int) -> bool:
+    poller = zmq.Poller()
+    poller.register(pidfd, zmq.POLLIN)
+    return bool(poller.poll(0))
+
+
+def _endpoints(places: Places) -> list[Endpoints]:
+    try:
+        with os.scandir(places.runtime) as entries:
+            folders = sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise ConfigurationProblem(f"cannot look for supervisors in {places.runtime}: {error.strerror}") from error
+    return [Endpoints(folder) for folder in folders]
+
+
+def _read(door: socket.socket, answer: bytearray) -> bool:
+    """True: nothing more will come."""
+    try:
+        piece = door.recv(LONGEST_BYTES)
+    except (BlockingIOError, InterruptedError):
+        return False
+    except OSError:
+        return True
+    answer += piece
+    return not piece or len(answer) > LONGEST_BYTES
