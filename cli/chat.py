@@ -2,7 +2,8 @@
 
 1. A cancel ends a run, never the session: the next line is taken at once (F9). SIGTERM and SIGHUP end both.
 2. At the prompt Ctrl+C drops what was typed; three in a row leave, as they do during a run.
-3. The exit code is the last run's, as a shell's is its last command's; 0 where there was none.
+3. The exit code is the last run's, as a shell's is its last command's; 0 where there was none. A session that was ended
+   while it waited for a prompt (`haltline kill`, or its supervisor is gone) says so by its own.
 """
 
 import os
@@ -67,7 +68,7 @@ def _rounds(client: Client, *, prompt: str) -> int:
             code = client.run(line).exit_code
             if code == exits.TERMINATED:
                 break
-    return code
+    return code if client.ended_with is None else client.ended_with
 
 
 command = click.Command(

@@ -119,6 +119,8 @@ class Client:
         """The exit code of the first signal after the last result."""
         self.ended = False
         """True: the session takes no further prompt (killed, closed, or its supervisor is gone)."""
+        self.ended_with: int | None = None
+        """The exit code that goes with that, where it came while no run went on."""
 
     def start(self) -> None:
         """Meet the supervisor. Raises ConfigurationProblem with the supervisor's own words, SupervisorLost,
@@ -248,6 +250,7 @@ class Client:
         line = self._seen.last_line(reason, message, ts=rfc3339(time.time()), ms=ms, terminated=terminated)
         self._show(line)
         assert isinstance(line.event, Result)
+        self.ended_with = line.event.exit_code
         return line.event
 
     def conclude_lost(self, lost: SupervisorLost, more: str = "") -> Result:
@@ -355,12 +358,18 @@ class Client:
     def _take(self, messages: list[ToClient]) -> None:
         """While no run goes on (rule 2)."""
         for message in messages:
-            if isinstance(message, SessionClosed):
-                self.ended = True
-            elif isinstance(message, Shown) and not self._has_run:
-                self._show(message.line)
-            else:
-                self._inbox.append(message)
+            match message:
+                case SessionClosed():
+                    if self.ended_with is None:
+                        self.conclude("killed", "the session was killed from another terminal")
+                    self.ended = True
+                case Shown(line=line) if isinstance(line.event, Result):
+                    self._show(line)
+                    self.ended_with = line.event.exit_code
+                case Shown(line=line) if not self._has_run:
+                    self._show(line)
+                case _:
+                    self._inbox.append(message)
 
     def _next(self, deadline: float | None) -> ToClient | None:
         """The next message, None when something else happened or the deadline (monotonic) passed."""

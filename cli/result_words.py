@@ -16,7 +16,7 @@ def ending(result: Result) -> str | None:
         case "cancelled":
             return stopped("stopped", result.cancel)
         case "killed":
-            return stopped("killed", result.cancel)
+            return f"haltline: {_why(result)}" if result.cancel is None else stopped("killed", result.cancel)
         case "limit" | "loop":
             return f"haltline: stopped: {_why(result)}"
         case "context_overflow" | "worker_failed" | "failed":

@@ -204,7 +204,7 @@ def _stopped(by: Stopper) -> str:
         case "key":
             return "The user stopped the run"
         case "signal":
-            return "The run was stopped by a signal to its program, as from the user's Ctrl+C,"
+            return "The run was stopped with Ctrl+C or another signal"
         case "client":
             return "The run was stopped on request from another terminal"
         case "killed":
@@ -212,7 +212,7 @@ def _stopped(by: Stopper) -> str:
         case "limit":
             return "The run was stopped by a limit of its time"
         case "lost_client":
-            return "The run was stopped because the terminal that it was started from was gone,"
+            return "The run was stopped because the terminal that it was started from had gone,"
         case _:
             assert_never(by)
 

@@ -118,8 +118,8 @@ WHOLE = {
     ),
     "after a stop before any answer": "The user stopped the run before any of your answer had come.",
     "after a stop by a signal": (
-        "The run was stopped by a signal to its program, as from the user's Ctrl+C, in the middle of your answer; "
-        "what had come of it stands above and is not complete."
+        "The run was stopped with Ctrl+C or another signal in the middle of your answer; what had come of it stands "
+        "above and is not complete."
     ),
     "after `haltline cancel`": (
         "The run was stopped on request from another terminal in the middle of your answer; what had come of it "
@@ -133,7 +133,7 @@ WHOLE = {
         "had come."
     ),
     "after the loss of the terminal": (
-        "The run was stopped because the terminal that it was started from was gone, while tools were at work; their "
+        "The run was stopped because the terminal that it was started from had gone, while tools were at work; their "
         "results above say how far each had come."
     ),
     "after a limit of the run": (
