@@ -18,7 +18,7 @@ import msgspec
 from haltline.cli.config_tables import BackoffTable, ConfigFile, LimitsTable, Table, TimeoutsTable, ToolsTable
 from haltline.protocol import secrets
 from haltline.protocol.errors import ConfigurationProblem
-from haltline.protocol.kinds import Api, ApprovalMode
+from haltline.protocol.kinds import Api, ApprovalMode, IsolationWish
 from haltline.protocol.tools import TOOLS
 
 PROJECT_FILE: Final = ".haltline.toml"
@@ -101,6 +101,7 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "api": get_args(Api),
     "retry": ("interactive", "patient"),
     "approval_mode": get_args(ApprovalMode),
+    "isolation": get_args(IsolationWish),
     "backoff.jitter": ("equal", "added"),
 }
 

@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from haltline.protocol.kinds import Api, ApprovalMode
+from haltline.protocol.kinds import Api, ApprovalMode, IsolationWish
 
 _Seconds = Annotated[float, Meta(gt=0)]
 _Milliseconds = Annotated[float, Meta(gt=0, le=86_400_000)]
@@ -99,6 +99,14 @@ class ConfigFile(Table, frozen=True):
         Literal["interactive", "patient"] | None, Meta(description="How patiently requests are repeated.")
     ] = None
     approval_mode: Annotated[ApprovalMode | None, Meta(description="What asks before it runs.")] = None
+    isolation: Annotated[
+        IsolationWish | None,
+        Meta(
+            description="How what tools start is held. `pidns`: in a PID namespace of its own; `subreaper`: below its "
+            "worker; `groups`: in groups with a cookie, as on systems without subreapers; `auto`: `pidns` where that "
+            "costs nothing, else `subreaper`."
+        ),
+    ] = None
     max_output_tokens: Annotated[_Positive | None, Meta(description="Of one response.")] = None
     stalled_after_s: Annotated[_Seconds | None, Meta(description="Silence of the model that is told to you.")] = None
     delta_window_ms: Annotated[

@@ -13,12 +13,11 @@ from haltline.cli import durations
 from haltline.cli.config_tables import MOST
 from haltline.cli.whole_numbers import WholeNumber
 from haltline.protocol.errors import UsageProblem
-from haltline.protocol.kinds import Api, ApprovalMode
+from haltline.protocol.kinds import Api, ApprovalMode, IsolationWish
 from haltline.protocol.tools import TOOLS
 
 Output = Literal["text", "json", "stream-json"]
 RetryName = Literal["interactive", "patient"]
-IsolationName = Literal["auto", "pidns", "subreaper", "groups"]
 
 
 class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +43,7 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
     progress_timeout: float | None = None
     request_timeout: float | None = None
     retry: RetryName | None = None
-    isolation: IsolationName | None = None
+    isolation: IsolationWish | None = None
     continue_last: bool = False
     resume: str | None = None
     ephemeral: bool = False
@@ -62,8 +61,6 @@ def unavailable(options: SessionOptions) -> None:
     absent = "is not available in this version"
     if options.api in ("responses", "messages"):
         raise UsageProblem(f"--api {options.api} {absent}: use chat")
-    if options.isolation in ("pidns", "groups"):
-        raise UsageProblem(f"--isolation {options.isolation} {absent}: use auto or subreaper")
     if options.continue_last:
         raise UsageProblem(f"--continue {absent}")
     if options.resume is not None:
@@ -144,8 +141,8 @@ def session_params() -> list[click.Parameter]:
         click.Option(["--retry"], type=click.Choice(get_args(RetryName)), help="How patiently requests are repeated."),
         click.Option(
             ["--isolation"],
-            type=_Offered(("auto", "subreaper"), get_args(IsolationName)),
-            help="How process trees are held.",
+            type=click.Choice(get_args(IsolationWish)),
+            help="How what tools start is held; auto: the strongest that costs nothing.",
         ),
         click.Option(["-c", "--continue", "continue_last"], is_flag=True, hidden=True),
         click.Option(["-r", "--resume"], is_flag=False, flag_value="", hidden=True),

@@ -150,8 +150,10 @@ class Running:
             if not self._read(deadline):
                 raise Trouble(f"it ended before a {kind.__struct_config__.tag}; stderr: {self._words()!r}")
 
-    def processes_of(self, tool_pid: int, count: int) -> list[processes.Identity]:
+    def processes_of(self, tool_pid: int | None, count: int) -> list[processes.Identity]:
         """The tool and all below it, once there are `count` of them. Raises Trouble."""
+        if tool_pid is None:
+            raise Trouble("the kernel does not tell the number of the tool's process (/proc/PID/task/PID/children)")
         deadline = time.monotonic() + LEAVE_S
         while time.monotonic() < deadline:
             tool = processes.identify(tool_pid)

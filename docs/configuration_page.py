@@ -45,6 +45,7 @@ _DEFAULTS: Final[dict[str, object]] = {
     "base_url": "`OPENAI_BASE_URL`, else OpenAI's own",
     "retry": _BY_PLACE,
     "approval_mode": "ask",
+    "isolation": "auto",
     "max_output_tokens": "the server's",
     "stalled_after_s": settings.STALLED_AFTER_S,
     "delta_window_ms": settings.DELTA_WINDOW_MS,

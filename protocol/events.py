@@ -70,10 +70,10 @@ class ToolUse(Event, tag="tool_use", frozen=True, kw_only=True):
 
 
 class ToolStart(Event, tag="tool_start", frozen=True, kw_only=True):
-    """Only when it really starts."""
+    """Only when it really starts. `pid`: as this machine calls it, also where the tool itself sees another number."""
 
     call_id: CallId
-    pid: int
+    pid: int | None
 
 
 class ToolResult(Event, tag="tool_result", frozen=True, kw_only=True):

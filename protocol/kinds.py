@@ -69,7 +69,8 @@ Changed = Literal["nothing", "maybe", "yes"]
 
 Rung = Literal["ack", "worker_kill", "term", "kill", "sweep", "pidns"]
 """How far an escalation went. `ack`: the worker stopped and had no tree. `term`, `kill`: its tool groups
-went on that signal. `sweep`: processes outside the groups had to be found. `worker_kill`: the worker itself."""
+went on that signal. `sweep`: processes outside the groups had to be found. `pidns`: its namespace, which ended with the
+tool worker. `worker_kill`: the worker itself."""
 
 RUNG_ORDER: tuple[Rung, ...] = ("ack", "term", "kill", "sweep", "pidns", "worker_kill")
 """From mild to hard; a receipt names the hardest."""
@@ -90,3 +91,6 @@ Api = Literal["chat", "responses", "messages"]
 
 Isolation = Literal["pidns", "subreaper", "groups"]
 """How what a tool starts is held: strongest first."""
+
+IsolationWish = Literal["auto", "pidns", "subreaper", "groups"]
+"""What a user may ask for; `auto` is the strongest that costs nothing."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import resource
 import signal
-import sys
+
+from haltline.protocol.platforms import PORTABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ _PR_SET_DUMPABLE = 4
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _NAME_PREFIX = "haltline-"
+_OPEN_MAX = 10_240
+"""sys/syslimits.h of macOS."""
 _NAME_BYTES = 15
 """TASK_COMM_LEN without the closing zero."""
 
@@ -35,6 +38,11 @@ def set_not_dumpable() -> bool:
     Inherited by fork, undone by exec. Set it last: it also closes /proc/self/uid_map to ourselves.
     """
     return _prctl(_PR_SET_DUMPABLE, 0)
+
+
+def set_dumpable() -> bool:
+    """Undo `set_not_dumpable`; for a few instructions that the kernel refuses without (namespaces.py)."""
+    return _prctl(_PR_SET_DUMPABLE, 1)
 
 
 def set_process_name(name: str) -> bool:
@@ -71,12 +79,15 @@ def raise_descriptor_limit() -> Callable[[], None]:
     and the usual soft limit of 1,024 would end at a hundred sessions. Returns what puts the old limit back, for forks:
     programs that use select, or close every number that there may be, rely on a low one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (ValueError, OSError):  # macOS says "unlimited" and takes no more than its OPEN_MAX
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, _OPEN_MAX), hard))
     return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def _prctl(option: int, argument: int | bytes) -> bool:
-    if not sys.platform.startswith("linux"):
+    if PORTABLE:
         return False
     import ctypes  # 2 ms, and only some processes need it
 

@@ -163,9 +163,9 @@ class OfCall(Work, frozen=True, kw_only=True):
 
 class ToolStarted(OfCall, tag="tool_started", frozen=True, kw_only=True):
     """Tool worker -> supervisor: it really runs now. `pid`: of the process group's leader, or of the worker
-    itself for tools that need no process."""
+    itself for tools that need no process; as the supervisor calls it. None: there is no telling."""
 
-    pid: int
+    pid: int | None
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from haltline.protocol.kinds import Api, ApprovalMode
+from haltline.protocol.kinds import Api, ApprovalMode, IsolationWish
 
 
 class StreamLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +90,8 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
     allowed_tools: tuple[str, ...] = ()
     """Tools that never ask."""
     retry: RetryPolicy = PATIENT
-    isolation: str = "subreaper"
+    isolation: IsolationWish = "auto"
+    """What is wanted; the supervisor puts what the session gets in its place."""
     run_limits: Limits = Limits()
     session_limits: Limits = NO_LIMITS
     stream: StreamLimits = StreamLimits()

@@ -16,7 +16,7 @@ import msgspec
 
 from haltline.protocol.events import CancelReceipt, CancelStep
 from haltline.protocol.ids import Role
-from haltline.protocol.kinds import RUNG_ORDER, CancelBy, Rung
+from haltline.protocol.kinds import RUNG_ORDER, CancelBy, IsolationWish, Rung
 from haltline.protocol.messages import CallOutcome
 from haltline.supervisor.budget import Trip
 
@@ -99,12 +99,15 @@ def owes_death(stop: Stop, role: Role, *, killed: bool) -> Stop:
     return with_part(stop, msgspec.structs.replace(part, owes="death", killed=part.killed or killed))
 
 
-def died(stop: Stop, role: Role, now: float, *, killed: int, survivors: int) -> Stop:
-    """The worker is dead and its tree was seen empty, or not."""
+def died(stop: Stop, role: Role, now: float, *, isolation: IsolationWish, killed: int, survivors: int) -> Stop:
+    """The worker is dead and its tree was seen empty, or not. The tree of a tool worker in a PID namespace died with
+    it, whoever ended it; `killed` counts what of that was seen."""
     part = part_of(stop, role)
     if part is None:
         return stop
     rung: Rung = "worker_kill" if part.killed else "sweep"
+    if role == "tool" and isolation == "pidns":
+        rung = "pidns"
     done = Done(ms=since_ms(stop, now), rung=rung, killed=killed, survivors=survivors)
     return with_part(stop, msgspec.structs.replace(part, owes="death", done=done))
 

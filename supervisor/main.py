@@ -8,11 +8,13 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 
 from haltline.protocol import linux, pidfile, secrets
 from haltline.protocol.errors import ConfigurationProblem
 from haltline.protocol.exits import BUG
 from haltline.supervisor.chain import Chain, fork, let_go_of_streams, remove_folder
+from haltline.supervisor.namespaced import Namespaces, Trial
 
 
 def run(chain: Chain, roles_module: str) -> None:
@@ -28,18 +30,21 @@ def run(chain: Chain, roles_module: str) -> None:
     lower_limit = linux.raise_descriptor_limit()
     chain.terminal.keep()
     let_go_of_streams(chain.log)
+    trial = Trial()
     _import_base()
+    found = trial.result()
     supervisor_pidfd = os.pidfd_open(os.getpid())
     ours, zygotes = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        zygote_pid = fork(lambda: _zygote(chain, ours, zygotes, supervisor_pidfd, lower_limit, roles_module))
+        zygote_pid = fork(lambda: _zygote(chain, ours, zygotes, supervisor_pidfd, lower_limit, found, roles_module))
     except ConfigurationProblem as problem:
         os.write(chain.ready_w, f"failed: {problem}\n".encode())
         return
     zygotes.close()
     secrets.forget(os.environ)
     linux.set_not_dumpable()
-    asyncio.run(_serve(chain, zygote_pid, ours, supervisor_pidfd))
+    found.let_go()
+    asyncio.run(_serve(chain, zygote_pid, ours, supervisor_pidfd, found))
 
 
 def _import_base() -> None:
@@ -54,6 +59,7 @@ def _zygote(
     requests: socket.socket,
     supervisor_pidfd: int,
     lower_limit: Callable[[], None],
+    found: Namespaces,
     roles_module: str,
 ) -> None:
     """Body of the zygote process. It lets go of `ready_w` at once: its end is how a client learns of our death."""
@@ -72,14 +78,18 @@ def _zygote(
         early=roles.EARLY,
         idle=roles.IDLE,
         prepare_worker=lower_limit,
+        namespaces=found,
     )
 
 
-async def _serve(chain: Chain, zygote_pid: int, requests: socket.socket, supervisor_pidfd: int) -> None:
+async def _serve(
+    chain: Chain, zygote_pid: int, requests: socket.socket, supervisor_pidfd: int, found: Namespaces
+) -> None:
     """Put the supervisor together, serve until its end, leave nothing behind."""
     import zmq
 
     from haltline.protocol.endpoints import Endpoints
+    from haltline.supervisor import isolation
     from haltline.supervisor.door import Door
     from haltline.supervisor.journal import Journal
     from haltline.supervisor.runtime import Supervisor
@@ -99,6 +109,7 @@ async def _serve(chain: Chain, zygote_pid: int, requests: socket.socket, supervi
             token=chain.token,
             supervisor_pidfd=supervisor_pidfd,
             open_journal=Journal.open,
+            isolation_of=partial(isolation.effective, refusal=found.refusal, costs=found.costs),
             sources=Sources(),
             note_session=lambda session_id, live: pidfile.note_session(chain.folder, session_id, live=live),
         )

@@ -36,11 +36,13 @@ from haltline.protocol.errors import ConfigurationProblem, HaltlineError
 from haltline.protocol.exits import TERMINATED
 from haltline.protocol.ids import SessionId, WorkerId
 from haltline.protocol.messages import FromWorker
+from haltline.protocol.kinds import Isolation, IsolationWish
 from haltline.protocol.settings import SessionSettings
 from haltline.protocol.times import ZYGOTE_LEAVE_S
 from haltline.supervisor.clients import ClientId, ClientLane
 from haltline.supervisor.host import SessionHost
 from haltline.supervisor.journal import NoJournal, Writable
+from haltline.supervisor.isolation import without_namespaces
 from haltline.supervisor.mailbox import Mailbox
 from haltline.supervisor.receipts import Request
 from haltline.supervisor.sources import Sources
@@ -78,6 +80,7 @@ class Supervisor:
     """`token`: proves the client that started it. `supervisor_pidfd`: what its workers inherit to see its end.
 
     `client_left` is to be called when that client is gone, `grant` for a token that was given out at the door.
+    `isolation_of(wish)`: what a session gets; raises ConfigurationProblem where that cannot be.
     `note_session(session_id, live)` is told of each session, for those whom we may not answer one day.
     """
 
@@ -92,6 +95,7 @@ class Supervisor:
         open_journal: Callable[[str], Writable],
         sources: Sources,
         note_session: Callable[[SessionId, bool], None] = lambda _session_id, _live: None,
+        isolation_of: Callable[[IsolationWish], Isolation] = without_namespaces,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
@@ -101,6 +105,7 @@ class Supervisor:
         self._open_journal = open_journal
         self._sources = sources
         self._note_session = note_session
+        self._isolation_of = isolation_of
         self._hosts: dict[SessionId, SessionHost] = {}
         self._by_worker: dict[WorkerId, tuple[SessionHost, WorkerHandle]] = {}
         self._journals: dict[str, Writable] = {}
@@ -207,9 +212,11 @@ class Supervisor:
         session_id = SessionId(self._sources.random_bytes(4).hex())
         host = SessionHost(
             session_id,
+        isolation = self._isolation_of(settings.isolation)
+        settings = msgspec.structs.replace(settings, isolation=isolation)
             settings,
             owner=client,
-            workers=self._workers(session_id),
+            workers=self._workers(session_id, isolation),
             mailbox=self._mailbox,
             clients=self._clients,
             journal=self._journal(settings, message.journal),
@@ -222,7 +229,7 @@ class Supervisor:
         self._clients.send(client, SessionOpened(session_id=session_id))
         host.open()
 
-    def _workers(self, session_id: SessionId) -> Workers:
+    def _workers(self, session_id: SessionId, isolation: Isolation) -> Workers:
         def started(handle: WorkerHandle) -> None:
             self._by_worker[handle.worker_id] = (self._hosts[session_id], handle)
 
@@ -233,6 +240,7 @@ class Supervisor:
             endpoints=self._endpoints,
             supervisor_pidfd=self._supervisor_pidfd,
             now=self._loop.time,
+            isolation,
             random_bytes=self._sources.random_bytes,
             on_started=started,
         )

@@ -47,6 +47,8 @@ class WorkerProcess(msgspec.Struct, kw_only=True):
     owed_since: int = 0
     """The look at which the zygote began to owe what it owes now (rule 6)."""
     killed: bool = False
+    taken_along: int = 0
+    """Processes that its namespace ended with it, where it was killed by us: no sweep finds them any more."""
     dead: bool = False
     """The pidfd shows it."""
     exited: bool = False
@@ -102,10 +104,23 @@ class Spawner:
         if self._zygote is not None:
             self._zygote.listen(self._on_report, self._zygote_died)
 
-    def spawn(self, worker_id: WorkerId, role: str, boot: bytes, listener: socket.socket | None = None) -> None:
+    def spawn(
+        self,
+        worker_id: WorkerId,
+        role: str,
+        boot: bytes,
+        listener: socket.socket | None = None,
+        *,
+        namespaced: bool = False,
+    ) -> None:
         with_socket = listener is not None
         request = zygote.Spawn(
-            worker_id=worker_id, role=role, boot=boot, with_socket=with_socket, watches=not with_socket
+            worker_id=worker_id,
+            role=role,
+            boot=boot,
+            with_socket=with_socket,
+            namespaced=namespaced,
+            watches=not with_socket,
         )
         listener_fd = -1 if listener is None else os.dup(listener.fileno())
         worker = self._workers[worker_id] = WorkerProcess(request=request, listener_fd=listener_fd)
@@ -119,6 +134,8 @@ class Spawner:
         worker = self._workers.get(worker_id)
         if worker is None or worker.exited:
             return
+        if worker.request.namespaced and worker.pid and not worker.killed:
+            worker.taken_along = len(trees.descendants(worker.pid))
         worker.killed = True
         if self._zygote is not None and not worker.ours:
             self._zygote.ask(zygote.Kill(worker_id=worker_id))  # rule 1
@@ -192,8 +209,9 @@ class Spawner:
         self._on_exited(worker_id, words)
 
     def _swept(self, worker_id: WorkerId, killed: int, survivors: int) -> None:
-        if self._workers.pop(worker_id, None) is not None:
-            self._on_swept(worker_id, killed, survivors)
+        worker = self._workers.pop(worker_id, None)
+        if worker is not None:
+            self._on_swept(worker_id, killed + worker.taken_along, survivors)
 
     def _lost(self, worker_id: WorkerId, words: str) -> None:
         self._exited(worker_id, words)

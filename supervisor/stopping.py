@@ -123,7 +123,10 @@ def worker_dying(d: Draft, role: Role) -> None:
 def worker_gone(d: Draft, role: Role, *, killed: int, survivors: int) -> None:
     """Its tree was seen gone, or could not be."""
     if d.state.stop is not None:
-        d.state.stop = cancelling.died(d.state.stop, role, d.now, killed=killed, survivors=survivors)
+        isolation = d.state.settings.isolation
+        d.state.stop = cancelling.died(
+            d.state.stop, role, d.now, isolation=isolation, killed=killed, survivors=survivors
+        )
         _owes_nothing(d, role)
 
 

@@ -9,6 +9,7 @@ import msgspec
 from haltline.protocol.boot import WorkerBoot
 from haltline.protocol.endpoints import Endpoints
 from haltline.protocol.ids import ROLES, Role, SessionId, WorkerId
+from haltline.protocol.kinds import Isolation
 from haltline.protocol.messages import Heartbeat, ToWorker
 from haltline.supervisor.mailbox import Mailbox
 
@@ -18,7 +19,15 @@ _encode = msgspec.msgpack.Encoder().encode
 class Starter(Protocol):
     """What starts and kills the processes of workers: the Spawner."""
 
-    def spawn(self, worker_id: WorkerId, role: str, boot: bytes, listener: socket.socket | None = None) -> None: ...
+    def spawn(
+        self,
+        worker_id: WorkerId,
+        role: str,
+        boot: bytes,
+        listener: socket.socket | None = None,
+        *,
+        namespaced: bool = False,
+    ) -> None: ...
     def kill(self, worker_id: WorkerId) -> None: ...
 
 
@@ -43,6 +52,7 @@ class Workers:
         mailbox: Mailbox,
         spawner: Starter,
         endpoints: Endpoints,
+        isolation: Isolation,
         supervisor_pidfd: int,
         now: Callable[[], float],
         random_bytes: Callable[[int], bytes],
@@ -53,6 +63,7 @@ class Workers:
         self._spawner = spawner
         self._endpoints = endpoints
         self._supervisor_pidfd = supervisor_pidfd
+        self._isolation: Isolation = isolation
         self._now = now
         self._random_bytes = random_bytes
         self._on_started = on_started
@@ -76,9 +87,11 @@ class Workers:
             broadcast=self._endpoints.broadcast,
             supervisor_pidfd=self._supervisor_pidfd,
         )
-        self._spawner.spawn(worker_id, role, _encode(boot))
+        namespaced = role == "tool" and self._isolation == "pidns"
+        self._spawner.spawn(worker_id, role, _encode(boot), namespaced=namespaced)
         return handle
 
+            isolation=self._isolation,
     def kill(self, role: Role) -> None:
         """SIGKILL, with everything under it; nothing that it still says counts. Does nothing if there is none."""
         handle = self._handles.get(role)

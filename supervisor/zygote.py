@@ -38,6 +38,7 @@ from haltline.protocol import linux, processes, times, trees
 from haltline.protocol.errors import ConfigurationProblem
 from haltline.protocol.ids import WorkerId
 from haltline.supervisor.chain import fork
+from haltline.supervisor.namespaced import UNTRIED, Namespaces
 
 SPARES = 3
 SPARES_WINDOW_S = 60.0
@@ -56,6 +57,8 @@ class Spawn(msgspec.Struct, frozen=True, kw_only=True, tag="spawn"):
     """Handed to the role's entry as it is."""
     with_socket: bool = False
     """True: a listening socket comes with the request (the embedded gateway's)."""
+    namespaced: bool = False
+    """True: as process 1 of a PID namespace (namespaced.py)."""
     watches: bool = True
     """False: it does not know the supervisor and has to be ended when that dies (rule 4)."""
 
@@ -147,6 +150,7 @@ class Zygote:
         roles: Mapping[str, str],
         idle: Iterator[None] | None,
         prepare_worker: Callable[[], None],
+        namespaces: Namespaces,
         *,
         is_spare: bool = False,
     ) -> None:
@@ -155,6 +159,7 @@ class Zygote:
         self._supervisor_pidfd = supervisor_pidfd
         self._roles = roles
         self._prepare_worker = prepare_worker
+        self._namespaces = namespaces
         self._idle = idle
         self._is_spare = is_spare
         self._children: dict[int, _Child] = {}
@@ -252,7 +257,7 @@ class Zygote:
             run(spawn.boot, extra_fd)
 
         try:
-            pid = fork(body)
+            pid = self._namespaces.fork(body, words_w) if spawn.namespaced else fork(body)
         except ConfigurationProblem as problem:
             _close(words_r, go_w)
             self._tell(Exited(worker_id=spawn.worker_id, pid=0, status=1, words=str(problem)))
@@ -272,6 +277,7 @@ class Zygote:
         self._let_go()
         linux.reset_signals()
         self._prepare_worker()
+        self._namespaces.let_go()
         os.dup2(words_w, 2)
         os.close(words_w)
 
@@ -442,7 +448,15 @@ class Zygote:
             linux.become_subreaper()
             linux.set_process_name("spare")
             theirs.setblocking(False)
-            Zygote(theirs, self._supervisor_pidfd, self._roles, self._idle, self._prepare_worker, is_spare=True).run()
+            Zygote(
+                theirs,
+                self._supervisor_pidfd,
+                self._roles,
+                self._idle,
+                self._prepare_worker,
+                self._namespaces,
+                is_spare=True,
+            ).run()
 
         try:
             pid = fork(body)
@@ -497,6 +511,7 @@ def run(
     early: Sequence[str],
     idle: Sequence[str],
     prepare_worker: Callable[[], None],
+    namespaces: Namespaces = UNTRIED,
 ) -> None:
     """Body of the zygote process. `prepare_worker` is called in each fork, to undo what is for us alone."""
     linux.become_subreaper()
@@ -506,4 +521,4 @@ def run(
         importlib.import_module(module)
     gc.freeze()
     linux.set_not_dumpable()
-    Zygote(requests, supervisor_pidfd, roles, _steps(idle), prepare_worker).run()
+    Zygote(requests, supervisor_pidfd, roles, _steps(idle), prepare_worker, namespaces).run()

@@ -145,6 +145,7 @@ def _set_signals() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; the client handles it
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
@@ -206,7 +207,8 @@ class Actor:
         self._mailbox.connect(ipc(self._boot.mailbox))
         for socket in (self._broadcast, self._mailbox):
             self._loop.add_reader(int(socket.getsockopt(zmq.FD)), self._pump)
-        self._loop.add_signal_handler(signal.SIGTERM, self._end)
+        if os.getpid() != 1:  # process 1 of a namespace: its own tools alone would send it
+            self._loop.add_signal_handler(signal.SIGTERM, self._end)
         if self._boot.supervisor_pidfd is not None:
             self._loop.add_reader(self._boot.supervisor_pidfd, self._end)
         self.send(Hello(role=self._boot.role, session_id=self._boot.session_id, token=self._boot.token))

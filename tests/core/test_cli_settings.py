@@ -143,6 +143,17 @@ def test_retries_are_patient_unless_a_person_waits() -> None:
     assert decided(SessionOptions(model="demo", retry="patient"), interactive=True).settings.retry == PATIENT
 
 
+def test_an_option_wins_over_the_workspace_and_that_over_the_user_in_what_isolation_is_wanted() -> None:
+    """G2: what is got is the supervisor's to say."""
+    user = config_file.parse(b'isolation = "pidns"', "u")
+    project = config_file.parse(b'isolation = "groups"', "p")
+    assert decided(SessionOptions(model="demo")).settings.isolation == "auto"
+    assert decided(SessionOptions(model="demo"), user=user).settings.isolation == "pidns"
+    assert decided(SessionOptions(model="demo"), user=user, project=project).settings.isolation == "groups"
+    given = SessionOptions(model="demo", isolation="subreaper")
+    assert decided(given, user=user, project=project).settings.isolation == "subreaper"
+
+
 def test_every_number_of_the_settings_is_a_key_of_the_files() -> None:
     """C5: base, factor, jitter, cap and attempts are configuration fields; so is all else that protocol/settings.py
     has, but a cost, for which there is no price."""
@@ -203,7 +214,6 @@ def test_a_backoff_is_laid_over_the_policy_that_is_named() -> None:
     [
         (SessionOptions(), {}, "no model: give -m [PROVIDER/]NAME"),
         (SessionOptions(model="demo", api="messages"), {}, "--api messages is not available in this version"),
-        (SessionOptions(model="demo", isolation="pidns"), {}, "--isolation pidns is not available"),
         (SessionOptions(model="demo", continue_last=True), {}, "--continue is not available"),
         (SessionOptions(model="demo", resume=""), {}, "--resume is not available"),
         (SessionOptions(model="demo", max_budget_usd=1.0), {}, "--max-budget-usd: no price is configured for ok"),

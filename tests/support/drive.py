@@ -31,7 +31,13 @@ from haltline.supervisor.session import SessionState
 from haltline.supervisor.stimuli import AnyStimulus
 
 SETTINGS = SessionSettings(
-    model="m", base_url="http://127.0.0.1:1/v1", cwd="/w/space", version="0", approval_mode="yolo", retry=INTERACTIVE
+    model="m",
+    base_url="http://127.0.0.1:1/v1",
+    cwd="/w/space",
+    version="0",
+    approval_mode="yolo",
+    retry=INTERACTIVE,
+    isolation="subreaper",
 )
 
 SESSION_ID = SessionId("5e551011")

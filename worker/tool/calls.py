@@ -33,8 +33,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     limit_s: float
     """Absolute, from its start; nothing that happens extends it (G5, R66)."""
     outside_allowed: bool
-    started: Callable[[int], None]
-    """Called once, with the number of the process that does it, when it really runs."""
+    started: Callable[[int | None], None]
+    """Called once, with the number outside (outer_pids.py) of the process that does it, when it really runs."""
 
 
 class Call(Protocol):

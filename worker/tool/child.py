@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import IO
 
 from haltline.protocol import processes
+from haltline.worker.tool.outer_pids import Birth
 from haltline.worker.tool.output import Output
 from haltline.worker.tool.tree import Tree
 
@@ -51,6 +52,7 @@ class Child:
         self._reading = False
         self._resume: asyncio.TimerHandle | None = None
         os.set_blocking(self._pipe, False)
+        birth = Birth()
         try:
             self._popen = subprocess.Popen(
                 arguments,
@@ -69,6 +71,8 @@ class Child:
             os.close(pipe_end)
         self.pid = self._popen.pid
         """Also the number of its group and session."""
+        self.outer_pid = birth.pid_of(self.pid)
+        """What it is called outside; None: unknown."""
         self.ended: asyncio.Future[int] = self._loop.create_future()
         """Exit code, or minus the signal's number."""
         self._pidfd = _open_pidfd(self.pid)

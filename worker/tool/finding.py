@@ -70,7 +70,7 @@ class FindCall:
                 environment=self._room.environment,
                 stdin=request,
             )
-        self._terms.started(child.pid)
+        self._terms.started(child.outer_pid)
         try:
             await asyncio.wait(
                 (child.ended, self._stop),

@@ -42,6 +42,7 @@ from haltline.worker.tool import environment, words
 from haltline.worker.tool.calls import Call, Room, Terms
 from haltline.worker.tool.filing import FileCall
 from haltline.worker.tool.finding import FindCall
+from haltline.worker.tool.outer_pids import own_pid
 from haltline.worker.tool.reach import Reach
 from haltline.worker.tool.shell import ShellCall
 from haltline.worker.tool.tree import Tree
@@ -214,7 +215,7 @@ class ToolHandler:
             CancelAcknowledged(session_id=cancel.session_id, generation=cancel.generation, level=cancel.level)
         )
 
-    def _report_start(self, record: _Record, pid: int) -> None:
+    def _report_start(self, record: _Record, pid: int | None) -> None:
         message = record.message
         self._outbox.send(
             ToolStarted(
@@ -282,7 +283,7 @@ def _call(room: Room, terms: Terms, arguments: Arguments, *, fails: bool) -> Cal
         case Glob() | Search():
             return FindCall(room, terms, arguments)
         case ReadFile() | WriteFile() | EditFile():
-            return FileCall(room, terms, os.getpid(), arguments, fails=fails)
+            return FileCall(room, terms, own_pid(), arguments, fails=fails)
         case _:
             raise BrokenInvariant(f"no tool takes {type(arguments).__name__}")
 

@@ -57,7 +57,7 @@ class ShellCall:
             return self._watch.outcome("failed", words.shell_not_started(self._why(error)))
         except ValueError:
             return self._watch.outcome("failed", words.shell_not_started("it holds a NUL character"))
-        self._terms.started(child.pid)
+        self._terms.started(child.outer_pid)
         try:
             await asyncio.wait(
                 (child.ended, self._stop),
