@@ -19,7 +19,7 @@ from haltline.cli.lane import LANE, Lane, wait
 from haltline.cli.lines_in import LineReader
 from haltline.cli.outlet import Outlet
 from haltline.cli.owned import Owned, numbers
-from haltline.protocol import processes, times
+from haltline.protocol import deaths, times
 from haltline.protocol.client_messages import ToClient, ToSupervisor
 from haltline.protocol.errors import BrokenInvariant, Undecodable
 
@@ -157,8 +157,8 @@ class Loop:
         if self._guard_gone_within(GUARD_WITHIN_S):
             return True
         if self._supervisor_fd is not None:
-            processes.signal_pidfd(self._supervisor_fd, signal.SIGKILL)
-        processes.signal_pidfd(self._owned.guard_fd, signal.SIGCONT)
+            deaths.kill(self._supervisor_fd)
+        deaths.kill(self._owned.guard_fd, signal.SIGCONT)
         return self._guard_gone_within(FORCED_WITHIN_S)
 
     def _guard_gone_within(self, seconds: float) -> bool:

@@ -9,6 +9,7 @@ import os
 import select
 import signal
 
+from haltline.protocol import deaths
 from haltline.protocol.endpoints import Endpoints
 from haltline.supervisor.chain import Chain
 
@@ -29,7 +30,7 @@ class Owned:
         self._chain = chain
         self._guard_pid = guard_pid
         self._reaped = False
-        self.guard_fd = os.pidfd_open(guard_pid)  # our child and not reaped: the number is still its own
+        self.guard_fd = deaths.of_child(guard_pid)
 
     def wait_for_guard(self, timeout_s: float) -> bool:
         """True: the guard is gone, so nothing that this command started is left."""
@@ -38,7 +39,7 @@ class Owned:
         gone = bool(poll.poll(timeout_s * 1000))
         if gone and not self._reaped:
             self._reaped = True
-            os.waitpid(self._guard_pid, os.WNOHANG)
+            os.waitpid(self._guard_pid, 0)  # deaths.py, rule 3
         return gone
 
     def kept_log(self) -> str | None:

@@ -8,6 +8,7 @@ from typing import Final
 from haltline.cli.lane import LANE, Lane, wait
 from haltline.cli.loop import SupervisorLost
 from haltline.cli.owned import Owned, numbers
+from haltline.protocol import deaths
 from haltline.protocol.client_messages import ToClient, Welcome
 from haltline.protocol.errors import BrokenInvariant, ConfigurationProblem
 
@@ -16,7 +17,7 @@ STARTED_WITHIN_S: Final = 10.0
 
 
 def start(owned: Owned, on_signal: Callable[[int], None]) -> tuple[Lane, int]:
-    """Wait for the supervisor and prove ourselves. Returns the lane and a pidfd of the supervisor. Raises
+    """Wait for the supervisor and prove ourselves. Returns the lane and a descriptor of the supervisor's death. Raises
     ConfigurationProblem with the supervisor's own words, SupervisorLost, and what `on_signal` raises."""
     deadline = time.monotonic() + STARTED_WITHIN_S
     _await_ready(owned, on_signal, deadline)
@@ -25,7 +26,7 @@ def start(owned: Owned, on_signal: Callable[[int], None]) -> tuple[Lane, int]:
         answer = _first_answer(owned, lane, on_signal, deadline)
         if not isinstance(answer, Welcome):
             raise BrokenInvariant(f"expected Welcome, got {answer}")
-        return lane, _pidfd(answer.supervisor_pid)
+        return lane, _death_of(answer.supervisor_pid, owned)
     except BaseException:
         lane.close()
         raise
@@ -68,8 +69,8 @@ def _ready(
     return ours
 
 
-def _pidfd(supervisor_pid: int) -> int:
+def _death_of(supervisor_pid: int, owned: Owned) -> int:
     try:
-        return os.pidfd_open(supervisor_pid)
+        return deaths.of_other(supervisor_pid, owned.ready_fd)
     except ProcessLookupError as error:
         raise SupervisorLost from error

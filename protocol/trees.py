@@ -50,6 +50,7 @@ if TYPE_CHECKING:
             """Every process of the tree, dead ones included; what each yielded one started is looked for later."""
             ...
 
+
 _FIRST_LOOK_S = 0.001
 _SLOWEST_TERM_LOOK_S = 0.02
 """While a tree may still obey: a look at ten processes costs 0.3 ms of CPU, and a hundred workers may be looking."""
@@ -250,6 +251,7 @@ def sweep(
     grace_s: float,
     kill_wait_s: float = KILL_S,
     reaped: Reaped | None = None,
+    look: Callable[[], Look] | None = None,
 ) -> SweepResult:
     """End the tree below `root_pid` and wait for it; for processes without a loop. At most grace_s + kill_wait_s."""
     ending = Sweep(
@@ -262,6 +264,7 @@ def sweep(
         now=time.monotonic(),
         kill_wait_s=kill_wait_s,
         reaped=reaped,
+        look=look,
     )
     while (delay := ending.step(time.monotonic())) is not None:
         time.sleep(delay)

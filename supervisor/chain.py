@@ -5,9 +5,11 @@ before the last fork that inherits it.
 
 1. The client forks the guard before it imports anything; the guard forks the supervisor. Each takes a session of
    its own, so a terminal's Ctrl+C reaches the client alone.
-2. Guard, supervisor, zygote and tool worker are subreapers: an orphan goes to the nearest of them that lives.
-3. Death is seen through pidfds, which survive any other death and cannot name a stranger. Never through
-   end-of-file: every fork holds copies of its parent's pipes.
+2. Guard, supervisor, zygote and tool worker are subreapers: an orphan goes to the nearest of them that lives. Where
+   there are none, what is left is found by marks (protocol/marks.py).
+3. Death is seen through pidfds, which survive any other death and cannot name a stranger; where there are none,
+   through pipes of their own that no fork keeps (protocol/deaths.py). Never through the end of another pipe: every fork
+   holds copies of its parent's.
 4. Who ends what. Client dead: the supervisor cancels and leaves; the guard ends it when it does not.
    Supervisor dead: workers and zygote see it and leave by themselves; the guard sweeps what is left.
    Guard dead: nothing changes for the supervisor; the client waits for the supervisor's end alone.
@@ -18,6 +20,7 @@ from __future__ import annotations
 
 import os
 
+from haltline.protocol import deaths
 from haltline.protocol.errors import ConfigurationProblem
 from haltline.protocol.terminal import SharedTerminal
 
@@ -31,19 +34,22 @@ class Chain:
     """What client, guard and supervisor share, made by the client before the first fork."""
 
     __slots__ = (
-        "bye_r", "bye_w", "client_pidfd", "folder", "log", "log_kept", "ready_r", "ready_w", "terminal", "token",
+        "bye_r", "bye_w", "client_pidfd", "folder", "log", "log_kept", "name", "ready_r", "ready_w", "terminal",
+        "token",
     )  # fmt: skip
 
     def __init__(self, folder: str, *, log_kept: str) -> None:
         self.folder = folder
         """Runtime folder of the supervisor, mode 0700; the guard removes it."""
+        self.name = os.path.basename(folder)
+        """Random; names the chain in the cookies of its tools (protocol/marks.py)."""
         self.log = f"{folder}/log"
         """Stderr of supervisor, zygote and guard: tracebacks and last words, nothing when all goes well."""
         self.log_kept = log_kept
         """Where the guard puts the log if there is anything in it."""
         self.token = os.urandom(16)
         """Proves the client to the supervisor; both know it by birth."""
-        self.client_pidfd = os.pidfd_open(os.getpid())
+        self.client_pidfd = deaths.own()
         self.ready_r, self.ready_w = os.pipe()
         """The supervisor says `ready` or `failed: WORDS` here once, and keeps its end open as long as it lives. The
         guard says `failed` where there is no supervisor."""
@@ -57,7 +63,7 @@ def fork(body: Callable[[], None]) -> int:
     """Fork a child that runs `body` and exits with 0, or with 1 and a traceback on stderr. Returns its pid. Raises
     ConfigurationProblem where the system has no room for another process."""
     try:
-        pid = os.fork()
+        pid = deaths.fork()
     except OSError as error:
         words = f"the system refuses to start another process (see ulimit -u): {error.strerror}"
         raise ConfigurationProblem(words) from error

@@ -1,7 +1,7 @@
 """The door: how a second terminal gets a token for the client lane.
 
-1. A plain Unix stream socket, because the kernel tells who is at the other end (SO_PEERCRED, right also across PID
-   namespaces).
+1. A plain Unix stream socket, because the kernel tells who is at the other end (protocol/peers.py), right also across
+   PID namespaces.
 2. A tool command has the same user id as the user's terminal and must still be refused, also when it forked twice:
    whoever descends from any process of a chain is turned away, this supervisor's or another's (L4, protocol/inside.py).
 3. The peer has to be there before and after its ancestors were looked at: one that let its child knock and die would
@@ -10,19 +10,11 @@
 
 import asyncio
 import os
-import select
 import socket
-import struct
-import sys
 from collections.abc import Callable
 
-from haltline.protocol import inside
+from haltline.protocol import inside, peers
 from haltline.protocol.door import TOKEN_BYTES, Granted, TurnedAway, encode
-
-_PEER = struct.Struct("3i")
-_SO_PEERPIDFD = 77
-"""asm-generic/socket.h; Python has no name for it."""
-_INT_BYTES = 4
 
 
 class Door:
@@ -44,10 +36,10 @@ class Door:
             return
         with peer:
             peer.setblocking(False)
-            pid, uid, _gid = _PEER.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
             try:
+                pid, uid = peers.of(peer)
                 peer.send(encode(self._reply(peer, pid, uid)))
-            except (BrokenPipeError, ConnectionResetError, BlockingIOError):
+            except OSError:
                 return  # whoever asked did not stay for the answer
 
     def _reply(self, peer: socket.socket, pid: int, uid: int) -> Granted | TurnedAway:
@@ -69,20 +61,8 @@ def _is_outsider(peer: socket.socket, pid: int) -> bool:
     if pid <= 0:  # from a namespace that we cannot look into
         return False
     try:
-        alive = _peer_pidfd(peer, pid)
+        presence = peers.Presence(peer, pid)
     except OSError:
         return False
-    try:
-        outside = not inside.is_inside(pid)
-        still_there = not select.select([alive], [], [], 0)[0]
-        return outside and still_there
-    finally:
-        os.close(alive)
-
-
-def _peer_pidfd(peer: socket.socket, pid: int) -> int:
-    """A descriptor of the very process that connected, where the kernel hands it out (6.5); else of its number now."""
-    try:
-        return int.from_bytes(peer.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD, _INT_BYTES), sys.byteorder)
-    except OSError:
-        return os.pidfd_open(pid)
+    outside = not inside.is_inside(pid)
+    return presence.lasted() and outside

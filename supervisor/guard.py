@@ -17,9 +17,10 @@ import select
 import signal
 import time
 
-from haltline.protocol import linux, secrets, times, trees
+from haltline.protocol import deaths, linux, secrets, times
 from haltline.protocol.errors import ConfigurationProblem
 from haltline.supervisor.chain import Chain, fork, let_go_of_streams, remove_folder
+from haltline.supervisor.leftovers import Leftovers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,9 +30,6 @@ CLIENT_LOST_S = times.client_lost_s()
 """Longest orderly stop after the client's death, and the supervisor's leaving."""
 LOG_BYTES = 1 << 20
 """Kept of a log: the first tracebacks are those that count."""
-SWEEP_S = 30.0
-"""The guard is the last who can end anything: it sweeps again as long as something is left, this long at most. What
-is left then does not die (an uninterruptible sleep)."""
 _IGNORED = (
     signal.SIGINT,
     signal.SIGTERM,
@@ -61,14 +59,14 @@ def run(chain: Chain, supervisor: Callable[[Chain], None]) -> None:
         return
     os.close(chain.ready_w)
     secrets.forget(os.environ)
-    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))  # waited for with sigtimedwait
     let_go_of_streams(chain.log)
     linux.set_process_name("guard")
     linux.set_not_dumpable()
-    supervisor_pidfd = os.pidfd_open(pid)
+    supervisor_pidfd = deaths.of_child(pid)
+    leftovers = Leftovers(chain.name, pid)
     _watch(chain, supervisor_pidfd)
     os.close(chain.client_pidfd)
-    _sweep_all()
+    leftovers.sweep()
     _keep_log(chain)
     remove_folder(chain.folder)
 
@@ -89,28 +87,8 @@ def _watch(chain: Chain, supervisor_pidfd: int) -> None:
         if supervisor_pidfd in ready:
             return
         if kill_at is not None and time.monotonic() >= kill_at:
-            signal.pidfd_send_signal(supervisor_pidfd, signal.SIGKILL)
+            deaths.kill(supervisor_pidfd)
             kill_at = None
-
-
-def _sweep_all() -> None:
-    """Rule 2."""
-    patience = time.monotonic() + times.GUARD_PATIENCE_S
-    give_up = patience + SWEEP_S
-    while _reap_and_look() and time.monotonic() < give_up:
-        left_s = patience - time.monotonic()
-        if left_s <= 0 or signal.sigtimedwait((signal.SIGCHLD,), left_s) is None:
-            trees.sweep(os.getpid(), grace_s=0.0)
-
-
-def _reap_and_look() -> bool:
-    """True while anything lives below us."""
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        return False
-    return True
 
 
 def _keep_log(chain: Chain) -> None:

@@ -10,11 +10,12 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 
-from haltline.protocol import linux, pidfile, secrets
+from haltline.protocol import deaths, linux, pidfile, secrets
 from haltline.protocol.errors import ConfigurationProblem
 from haltline.protocol.exits import BUG
 from haltline.supervisor.chain import Chain, fork, let_go_of_streams, remove_folder
 from haltline.supervisor.namespaced import Namespaces, Trial
+from haltline.supervisor.pairs import message_pair
 
 
 def run(chain: Chain, roles_module: str) -> None:
@@ -33,8 +34,8 @@ def run(chain: Chain, roles_module: str) -> None:
     trial = Trial()
     _import_base()
     found = trial.result()
-    supervisor_pidfd = os.pidfd_open(os.getpid())
-    ours, zygotes = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    supervisor_pidfd = deaths.own()
+    ours, zygotes = message_pair()
     try:
         zygote_pid = fork(lambda: _zygote(chain, ours, zygotes, supervisor_pidfd, lower_limit, found, roles_module))
     except ConfigurationProblem as problem:

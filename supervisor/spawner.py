@@ -15,13 +15,12 @@
 
 import asyncio
 import os
-import signal
 import socket
 from collections.abc import Callable
 
 import msgspec
 
-from haltline.protocol import processes, times, trees
+from haltline.protocol import deaths, times, trees
 from haltline.protocol.ids import WorkerId
 from haltline.supervisor import zygote
 from haltline.supervisor.zygote_link import ZygoteLink
@@ -76,7 +75,7 @@ class Spawner:
     """Asked for nothing before `listen`."""
 
     def __init__(self, requests: socket.socket, zygote_pid: int) -> None:
-        self._zygote: ZygoteLink | None = ZygoteLink(zygote_pid, os.pidfd_open(zygote_pid), requests)
+        self._zygote: ZygoteLink | None = ZygoteLink(zygote_pid, deaths.of_child(zygote_pid), requests)
         """None: dead, and there was no spare (rule 5)."""
         self._spare: ZygoteLink | None = None
         self._quitting = False
@@ -140,7 +139,7 @@ class Spawner:
         if self._zygote is not None and not worker.ours:
             self._zygote.ask(zygote.Kill(worker_id=worker_id))  # rule 1
         if worker.pidfd >= 0:
-            processes.signal_pidfd(worker.pidfd, signal.SIGKILL)
+            deaths.kill(worker.pidfd)
 
     def living(self) -> frozenset[int]:
         """Pids of the workers that are not known to be dead."""
@@ -177,16 +176,16 @@ class Spawner:
             case zygote.SpareReady(pid=pid):
                 if self._spare is not None:
                     self._spare.close()
-                self._spare = ZygoteLink(pid, fds[0], socket.socket(fileno=fds[1]))
+                self._spare = ZygoteLink(pid, deaths.came(fds[0], pid), socket.socket(fileno=fds[1]))
 
     def _spawned(self, worker_id: WorkerId, pid: int, pidfd: int) -> None:
         worker = self._workers[worker_id]
         worker.pid = pid
-        worker.pidfd = pidfd
+        worker.pidfd = deaths.came(pidfd, pid)
         _close_listener(worker)
         self._loop.add_reader(pidfd, self._seen_dead, worker)
         if worker.killed:
-            processes.signal_pidfd(pidfd, signal.SIGKILL)
+            deaths.kill(pidfd)
         self._on_spawned(worker_id, pid)
 
     def _seen_dead(self, worker: WorkerProcess) -> None:

@@ -34,11 +34,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from haltline.protocol import linux, processes, times, trees
+from haltline.protocol import deaths, linux, processes, times, trees
 from haltline.protocol.errors import ConfigurationProblem
 from haltline.protocol.ids import WorkerId
 from haltline.supervisor.chain import fork
 from haltline.supervisor.namespaced import UNTRIED, Namespaces
+from haltline.supervisor.pairs import message_pair
 
 SPARES = 3
 SPARES_WINDOW_S = 60.0
@@ -266,7 +267,7 @@ class Zygote:
         finally:
             _close(words_w, go_r, -1 if extra_fd is None else extra_fd)
         child = _Child(
-            worker_id=spawn.worker_id, pid=pid, pidfd=os.pidfd_open(pid), words_fd=words_r, watches=spawn.watches
+            worker_id=spawn.worker_id, pid=pid, pidfd=deaths.of_child(pid), words_fd=words_r, watches=spawn.watches
         )
         self._children[pid] = child
         self._poll.register(words_r, select.POLLIN)
@@ -300,7 +301,7 @@ class Zygote:
         for child in self._children.values():
             if child.worker_id == worker_id:
                 child.deliberate = True
-                signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
+                deaths.kill(child.pidfd)
 
     def _tell(self, report: Report, fds: tuple[int, ...] = (), go_w: int = -1) -> None:
         """In order; a supervisor that does not read for a while holds nothing up here. One that left needs no word."""
@@ -318,7 +319,7 @@ class Zygote:
             except BlockingIOError:
                 self._poll.register(self._requests, select.POLLIN | select.POLLOUT)
                 return
-            except (BrokenPipeError, ConnectionResetError):
+            except ConnectionError:
                 self._begin_leaving()
             else:
                 if unsent.go_w >= 0:
@@ -400,9 +401,9 @@ class Zygote:
         self._poll.unregister(self._requests)
         for child in self._children.values():
             if not child.watches:
-                signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
+                deaths.kill(child.pidfd)
         if self._spare is not None:
-            signal.pidfd_send_signal(self._spare.pidfd, signal.SIGKILL)
+            deaths.kill(self._spare.pidfd)
 
     def _left(self) -> bool:
         self._reap()
@@ -436,7 +437,7 @@ class Zygote:
 
     def _fork_spare(self) -> None:
         """Rule 7."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, theirs = message_pair()
         go_r, go_w = os.pipe()
 
         def body() -> None:
@@ -464,7 +465,7 @@ class Zygote:
             self._spare_deaths = (*self._spare_deaths, time.monotonic())[-SPARES:]
             os.close(go_w)
         else:
-            self._spare = _Spare(pid, os.pidfd_open(pid))
+            self._spare = _Spare(pid, deaths.of_child(pid))
             self._tell(SpareReady(pid=pid), (self._spare.pidfd, ours.fileno()), go_w)
         os.close(go_r)
         ours.close()

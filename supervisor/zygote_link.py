@@ -8,12 +8,11 @@
 import asyncio
 import os
 import select
-import signal
 import socket
 from collections import deque
 from collections.abc import Callable
 
-from haltline.protocol import processes
+from haltline.protocol import deaths, processes
 from haltline.supervisor import zygote
 
 _REPORTS_PER_TURN = 64
@@ -44,7 +43,7 @@ class ZygoteLink:
         self._send()
 
     def kill(self) -> None:
-        processes.signal_pidfd(self._pidfd, signal.SIGKILL)
+        deaths.kill(self._pidfd)
 
     def is_alive(self) -> bool:
         poll = select.poll()
@@ -74,7 +73,7 @@ class ZygoteLink:
             except BlockingIOError:
                 self._loop.add_writer(self._requests, self._send)
                 return
-            except (BrokenPipeError, ConnectionResetError):
+            except ConnectionError:
                 pass
             self._forget_first()
         self._loop.remove_writer(self._requests)
