@@ -29,11 +29,12 @@ import os
 import time
 
 from haltline.protocol import processes
+from haltline.protocol.platforms import PORTABLE
 from haltline.protocol.processes import Identity, Process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 COOKIE = "HALTLINE_COOKIE"
 """Variable of tools. No secret."""
@@ -60,6 +61,12 @@ def with_cookie(value: str, word: str) -> str:
 def carries(value: str, wanted: str) -> bool:
     """Whether a variable's value names `wanted`: a cookie, or a chain, which means each of its workers."""
     return any(word == wanted or word.startswith(f"{wanted}.") for word in value.split())
+
+
+def look_for_tools_of(chain: str, worker: str) -> Callable[[], MarkedLook] | None:
+    """How a process that is not the worker itself looks for what that one left (trees.Sweep). None: downwards, which
+    sees all where it is a subreaper."""
+    return Marks(cookie(chain, worker)).look if PORTABLE else None
 
 
 class Marks:

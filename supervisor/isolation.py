@@ -12,6 +12,13 @@ def without_namespaces(wish: IsolationWish) -> Isolation:
     return effective(wish, refusal=NOT_TRIED, costs="")
 
 
+def by_marks(wish: IsolationWish) -> Isolation:
+    """Where the kernel knows neither PID namespaces nor subreapers. Raises ConfigurationProblem for both."""
+    if wish in ("pidns", "subreaper"):
+        raise ConfigurationProblem(f"isolation {wish} is not usable here: it needs Linux; use auto or groups")
+    return "groups"
+
+
 def effective(wish: IsolationWish, *, refusal: str, costs: str) -> Isolation:
     """`refusal`: why a PID namespace cannot be had, "" where it can. `costs`: what would stop working in it, "" where
     nothing is known to. Raises ConfigurationProblem for `pidns` where it cannot be had."""

@@ -13,8 +13,9 @@ from functools import partial
 from haltline.protocol import deaths, linux, pidfile, secrets
 from haltline.protocol.errors import ConfigurationProblem
 from haltline.protocol.exits import BUG
+from haltline.protocol.platforms import PORTABLE
 from haltline.supervisor.chain import Chain, fork, let_go_of_streams, remove_folder
-from haltline.supervisor.namespaced import Namespaces, Trial
+from haltline.supervisor.namespaced import UNTRIED, Namespaces, Trial
 from haltline.supervisor.pairs import message_pair
 
 
@@ -31,9 +32,9 @@ def run(chain: Chain, roles_module: str) -> None:
     lower_limit = linux.raise_descriptor_limit()
     chain.terminal.keep()
     let_go_of_streams(chain.log)
-    trial = Trial()
+    trial = None if PORTABLE else Trial()
     _import_base()
-    found = trial.result()
+    found = UNTRIED if trial is None else trial.result()
     supervisor_pidfd = deaths.own()
     ours, zygotes = message_pair()
     try:
@@ -79,6 +80,7 @@ def _zygote(
         early=roles.EARLY,
         idle=roles.IDLE,
         prepare_worker=lower_limit,
+        chain=chain.name,
         namespaces=found,
     )
 
@@ -106,11 +108,13 @@ async def _serve(
         supervisor = Supervisor(
             context,
             endpoints,
-            Spawner(requests, zygote_pid),
+            Spawner(requests, zygote_pid, chain=chain.name),
             token=chain.token,
             supervisor_pidfd=supervisor_pidfd,
             open_journal=Journal.open,
-            isolation_of=partial(isolation.effective, refusal=found.refusal, costs=found.costs),
+            isolation_of=isolation.by_marks
+            if PORTABLE
+            else partial(isolation.effective, refusal=found.refusal, costs=found.costs),
             sources=Sources(),
             note_session=lambda session_id, live: pidfile.note_session(chain.folder, session_id, live=live),
         )

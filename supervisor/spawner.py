@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from haltline.protocol import deaths, times, trees
+from haltline.protocol import deaths, marks, times, trees
 from haltline.protocol.ids import WorkerId
 from haltline.supervisor import zygote
 from haltline.supervisor.zygote_link import ZygoteLink
@@ -74,7 +74,9 @@ def patience_s(worker: WorkerProcess) -> float | None:
 class Spawner:
     """Asked for nothing before `listen`."""
 
-    def __init__(self, requests: socket.socket, zygote_pid: int) -> None:
+    def __init__(self, requests: socket.socket, zygote_pid: int, *, chain: str) -> None:
+        """`chain`: its name (marks.py)."""
+        self._chain = chain
         self._zygote: ZygoteLink | None = ZygoteLink(zygote_pid, deaths.of_child(zygote_pid), requests)
         """None: dead, and there was no spare (rule 5)."""
         self._spare: ZygoteLink | None = None
@@ -289,15 +291,16 @@ class Spawner:
 
     def _sweep(self, worker: WorkerProcess) -> None:
         """A dead worker of ours, and what is left of its tree."""
-        sweep = self._sweep_here(times.NO_GRACE_S if worker.killed else times.DEATH_GRACE_S)
+        grace_s = times.NO_GRACE_S if worker.killed else times.DEATH_GRACE_S
+        sweep = self._sweep_here(grace_s, marks.look_for_tools_of(self._chain, worker.worker_id))
         self._sweep_on(sweep, lambda: self._swept(worker.worker_id, sweep.result.killed, len(sweep.result.survivors)))
 
     def _sweep_rest(self) -> None:
         """What the dead zygote was ending, and what it had forked and not let begin."""
-        self._sweep_on(self._sweep_here(times.DEATH_GRACE_S), lambda: None)
+        self._sweep_on(self._sweep_here(times.DEATH_GRACE_S, None), lambda: None)
 
-    def _sweep_here(self, grace_s: float) -> trees.Sweep:
-        return trees.Sweep(os.getpid(), spare=self._spared, grace_s=grace_s, now=self._loop.time())
+    def _sweep_here(self, grace_s: float, look: Callable[[], marks.MarkedLook] | None) -> trees.Sweep:
+        return trees.Sweep(os.getpid(), spare=self._spared, grace_s=grace_s, now=self._loop.time(), look=look)
 
     def _spared(self) -> frozenset[int]:
         zygotes = () if self._zygote is None else (self._zygote.pid,)

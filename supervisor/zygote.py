@@ -5,7 +5,8 @@
 2. Requests are read before children are reaped: a deliberate kill is known as such when its death is seen, and
    its tree gets no grace. After any other death the tools of that worker get DEATH_GRACE_S.
 3. Orphans of a dead tool worker become the zygote's children. Every child that is no live worker is such an orphan.
-   Those of several dead workers cannot be told apart: while two are swept, the shorter grace counts for both.
+   Those of several dead workers cannot be told apart: while two are swept, the shorter grace counts for both. Where
+   there are no subreapers they are known by their worker's cookie (protocol/marks.py).
 4. The supervisor's death is seen through its pidfd. Workers see it too and leave by themselves; what is left after
    ZYGOTE_PATIENCE_S is killed. The embedded gateway knows of no supervisor and is killed at once. The zygote goes when
    it has no child.
@@ -34,7 +35,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from haltline.protocol import deaths, linux, processes, times, trees
+from haltline.protocol import deaths, linux, marks, processes, times, trees
 from haltline.protocol.errors import ConfigurationProblem
 from haltline.protocol.ids import WorkerId
 from haltline.supervisor.chain import fork
@@ -153,14 +154,16 @@ class Zygote:
         prepare_worker: Callable[[], None],
         namespaces: Namespaces,
         *,
+        chain: str,
         is_spare: bool = False,
     ) -> None:
-        """`idle`: the steps of rule 6 that are not done yet."""
+        """`idle`: the steps of rule 6 that are not done yet. `chain`: its name (marks.py)."""
         self._requests = requests
         self._supervisor_pidfd = supervisor_pidfd
         self._roles = roles
         self._prepare_worker = prepare_worker
         self._namespaces = namespaces
+        self._chain = chain
         self._idle = idle
         self._is_spare = is_spare
         self._children: dict[int, _Child] = {}
@@ -372,10 +375,17 @@ class Zygote:
             os.write(2, f"{child.worker_id} ended with {status}:\n{words}\n".encode())
         self._tell(Exited(worker_id=child.worker_id, pid=child.pid, status=status, words=words))
         grace_s = 0.0 if child.deliberate else times.DEATH_GRACE_S
-        self._sweeps[child.worker_id] = self._sweep(grace_s)
+        self._sweeps[child.worker_id] = self._sweep(child.worker_id, grace_s)
 
-    def _sweep(self, grace_s: float) -> trees.Sweep:
-        return trees.Sweep(os.getpid(), spare=self._live, tracked=self._live, grace_s=grace_s, now=time.monotonic())
+    def _sweep(self, worker_id: WorkerId, grace_s: float) -> trees.Sweep:
+        return trees.Sweep(
+            os.getpid(),
+            spare=self._live,
+            tracked=self._live,
+            grace_s=grace_s,
+            now=time.monotonic(),
+            look=marks.look_for_tools_of(self._chain, worker_id),
+        )
 
     def _live(self) -> frozenset[int]:
         spare = () if self._spare is None else (self._spare.pid,)
@@ -456,6 +466,7 @@ class Zygote:
                 self._idle,
                 self._prepare_worker,
                 self._namespaces,
+                chain=self._chain,
                 is_spare=True,
             ).run()
 
@@ -512,6 +523,7 @@ def run(
     early: Sequence[str],
     idle: Sequence[str],
     prepare_worker: Callable[[], None],
+    chain: str,
     namespaces: Namespaces = UNTRIED,
 ) -> None:
     """Body of the zygote process. `prepare_worker` is called in each fork, to undo what is for us alone."""
@@ -522,4 +534,4 @@ def run(
         importlib.import_module(module)
     gc.freeze()
     linux.set_not_dumpable()
-    Zygote(requests, supervisor_pidfd, roles, _steps(idle), prepare_worker, namespaces).run()
+    Zygote(requests, supervisor_pidfd, roles, _steps(idle), prepare_worker, namespaces, chain=chain).run()

@@ -43,7 +43,7 @@ class Stage:
     """`told` grows by what the spawner reports, in order."""
 
     def __init__(self, requests: socket.socket, zygote_pid: int, begun: tuple[int, int], supervisor: int) -> None:
-        self.spawner = Spawner(requests, zygote_pid)
+        self.spawner = Spawner(requests, zygote_pid, chain="test")
         self.told: list[tuple[str, str]] = []
         self.pids: dict[str, int] = {}
         self._begun_r, self._begun_w = begun
@@ -111,7 +111,13 @@ def run(body: str) -> object:
     def be_zygote() -> None:
         ours.close()
         zygote.run(
-            theirs, supervisor_pidfd, roles=ROLES, early=("support.spawning",), idle=(), prepare_worker=lambda: None
+            theirs,
+            supervisor_pidfd,
+            roles=ROLES,
+            early=("support.spawning",),
+            idle=(),
+            prepare_worker=lambda: None,
+            chain="test",
         )
 
     zygote_pid = chain.fork(be_zygote)
