@@ -31,7 +31,7 @@ SUSPEND_S: Final = 0.05
 """For the end of the status line, before a shell takes the screen."""
 GUARD_WITHIN_S: Final = times.guard_left_s()
 """From the end of the session to that of the guard, which goes last; some 10 ms when all goes well."""
-FORCED_WITHIN_S: Final = times.GUARD_PATIENCE_S + times.KILL_S
+FORCED_WITHIN_S: Final = times.GUARD_PATIENCE_S + times.STORM_S
 """From the supervisor's death by our hand to the guard's end."""
 _MOST_MESSAGES: Final = 256
 """Taken from the lane at once; then signals are looked at again."""

@@ -8,6 +8,8 @@ it is forced (platforms.py), the table of processes is psutil's and there are no
    signal reaches the process that was meant or nobody. Without pidfds the start time is checked last.
 3. Signal success is no proof of life: a zombie accepts signals.
 4. A process in state Z is dead only if no thread of it is left: a leader that ended before its threads shows Z too.
+5. A group is named by its number and a member that was stopped: while somebody is in it, dead or alive, the kernel
+   gives its number to no other. Looked at last before the signal.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ __all__ = [
     "open_pidfd",
     "read_process",
     "refuse",
+    "signal_group",
     "signal_identity",
     "signal_pidfd",
     "start_ticks",
@@ -96,6 +99,24 @@ def signal_pidfd(descriptor: int, number: int) -> bool:
     """Send a signal through a descriptor that was opened while the process was known; False: it is gone."""
     try:
         signal.pidfd_send_signal(descriptor, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def signal_group(member: Process, number: int) -> bool:
+    """Send a signal to the whole group of `member`, which has to be stopped already (rule 5); False: it has left that
+    group, is gone, or nobody in the group is ours to signal.
+
+    ValueError for our own group, which is the supervisor's in all processes of ours below it.
+    """
+    if member.group <= 1 or member.group == os.getpgrp():
+        raise ValueError(f"refusing to signal group {member.group}: init's, or our own")
+    now = read_process(member.pid)
+    if now is None or now.identity != member.identity or now.group != member.group:
+        return False
+    try:
+        os.killpg(member.group, number)
     except (ProcessLookupError, PermissionError):
         return False
     return True

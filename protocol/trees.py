@@ -13,11 +13,15 @@ groups, names and cookies are not needed. Standard library only; used by guard, 
    moves up, behind the look's back.
 4. Grace: each process gets SIGTERM once, parents first, and SIGCONT if it is stopped (it could not obey otherwise).
 5. After the grace: stop, then kill. A stopped process forks no more, so going down while stopping what is met
-   overtakes a fork storm; without stopping it took 13 to 16 passes instead of 3 to 10.
+   overtakes a fork storm; without stopping it took 13 to 16 passes instead of 3 to 10. Who is met is stopped first,
+   which keeps the number of its group from meaning another one, then its group at a stroke: the kernel lets no fork
+   slip through, and a fork bomb of a thousand leaves us no share of the processor to stop it one by one. Never our
+   own session, nor one of the spared: nobody else can be in a session that one of the tree has begun.
 6. Zombies are dead. Those that are children of this process are reaped here, except `tracked` ones: their status
    belongs to somebody else.
-7. The wait after SIGKILL has a deadline of its own. Who is left then is a survivor and is reported by number:
-   a process in an uninterruptible sleep dies when the kernel lets it.
+7. The wait after SIGKILL has a deadline of its own, which moves on as long as somebody new is found or somebody has
+   gone, up to STORM_S in all. Who is left then is a survivor and is reported by number: a process in an
+   uninterruptible sleep dies when the kernel lets it.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ import time
 
 from haltline.protocol import processes
 from haltline.protocol.processes import Identity, Process
-from haltline.protocol.times import KILL_S
+from haltline.protocol.times import KILL_S, STORM_S
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,6 +62,8 @@ _SLOWEST_KILL_LOOK_S = 0.005
 _SIGNALLING_S = 0.02
 """Signals in one step are sent within this time, the next step goes on: a look at 1,000 processes takes 40 ms, signals
 to them 60, and a step may hold its caller's loop for 100 (L5)."""
+_MOST_IN_A_LOOK = 1_000
+"""Living processes; the rest waits until those have gone, for the same reason."""
 
 
 def nobody() -> Collection[int]:
@@ -84,6 +90,33 @@ def reap(tracked: Collection[int] = (), reaped: Reaped | None = None) -> int:
     return count
 
 
+class Stuck:
+    """For how long killing has made no progress (rule 7)."""
+
+    __slots__ = ("_began", "_found", "_gone", "_progress_at")
+
+    def __init__(self) -> None:
+        self._began: float | None = None
+        self._progress_at = 0.0
+        self._found = 0
+        self._gone = 0
+
+    def since(self, now: float, *, found: int, left: int) -> float:
+        """`found`: how many were ever seen, `left`: of which that many live."""
+        gone = found - left
+        if self._began is None:
+            self._began = now
+        elif found <= self._found and gone <= self._gone:
+            return now - self._progress_at
+        self._progress_at = now
+        self._found = max(found, self._found)
+        self._gone = max(gone, self._gone)
+        return 0.0
+
+    def lasted(self, now: float) -> float:
+        return 0.0 if self._began is None else now - self._began
+
+
 class SweepResult:
     """How a sweep ended."""
 
@@ -91,7 +124,7 @@ class SweepResult:
 
     def __init__(self, *, killed: int, survivors: tuple[int, ...], rung: Rung) -> None:
         self.killed = killed
-        """Processes that were alive and are gone, whichever signal it took."""
+        """Processes that were seen alive and are gone, whichever signal it took."""
         self.survivors = survivors
         self.rung: Rung = rung
         """ack: nothing was alive. term, kill: that signal ended it. sweep: some were outside the known `groups`."""
@@ -118,10 +151,12 @@ class Sweep:
         grace_s: float,
         now: float,
         kill_wait_s: float = KILL_S,
+        storm_s: float = STORM_S,
         reaped: Reaped | None = None,
         look: Callable[[], Look] | None = None,
     ) -> None:
         """`now`: monotonic seconds. `groups`: process groups that the caller started, for the rung only.
+        `kill_wait_s`: without progress, `storm_s`: in all (rule 7).
         `reaped(pid, status)`: see `reap`. `look`: another way to look than downwards from the root (marks.py)."""
         self.finished = False
         self._root = root_pid
@@ -131,7 +166,8 @@ class Sweep:
         self._groups = groups
         self._kill_at = now + grace_s
         self._kill_wait_s = kill_wait_s
-        self._give_up_at: float | None = None
+        self._storm_s = storm_s
+        self._stuck = Stuck()
         self._reaped = reaped
         self._look = look or self._look_down
         self._delay = _FIRST_LOOK_S
@@ -158,11 +194,12 @@ class Sweep:
             if not self._terminate():
                 return 0.0
             return self._next_delay(min(_SLOWEST_TERM_LOOK_S, self._kill_at - now))
-        if self._give_up_at is None:
+        if not self._killing:
             self._killing = True
-            self._give_up_at = now + self._kill_wait_s  # rule 7
             self._delay = _FIRST_LOOK_S
-        elif now >= self._give_up_at:
+        if self._stuck.since(now, found=len(self._known), left=len(self._alive)) >= self._kill_wait_s or (
+            self._stuck.lasted(now) >= self._storm_s
+        ):
             self.finished = True
             return None
         self._stop_and_kill()
@@ -188,7 +225,12 @@ class Sweep:
 
     def _looks_empty(self) -> bool:
         look = self._look()
-        self._alive = [process for process in look.processes() if self._is_ours(process)]
+        self._alive = []
+        for process in look.processes():
+            if self._is_ours(process):
+                self._alive.append(process)
+                if len(self._alive) >= _MOST_IN_A_LOOK:
+                    break
         return not self._alive and look.settled
 
     def _look_down(self) -> Look:
@@ -220,25 +262,41 @@ class Sweep:
     def _stop_and_kill(self) -> None:
         """Rule 5."""
         until = time.monotonic() + _SIGNALLING_S
-        stopped: set[Identity] = set()
-        while self._stop_more(stopped, until):
+        kept = self._kept_sessions()
+        stopped: dict[Identity, Process] = {}
+        groups: dict[int, Process] = {}
+        while self._stop_more(stopped, groups, kept, until):
             pass
-        for identity in stopped:
-            processes.signal_identity(identity, signal.SIGKILL)
+        for member in groups.values():
+            processes.signal_group(member, signal.SIGKILL)
+        for process in stopped.values():
+            if process.group not in groups:
+                self._signal(process, signal.SIGKILL)
 
-    def _stop_more(self, stopped: set[Identity], until: float) -> bool:
+    def _stop_more(
+        self, stopped: dict[Identity, Process], groups: dict[int, Process], kept: set[int], until: float
+    ) -> bool:
         """One walk; whether it is worth another."""
         before = len(stopped)
         for process in self._look().processes():
             if time.monotonic() > until:
                 return False
             if self._is_ours(process) and process.identity not in stopped:
-                stopped.add(process.identity)
-                self._signal(process, signal.SIGSTOP)  # before the walk goes on to its children
+                stopped[process.identity] = process
+                if process.group in groups:
+                    continue
+                held = self._signal(process, signal.SIGSTOP)  # before the walk goes on to its children
+                if held and process.session not in kept and processes.signal_group(process, signal.SIGSTOP):
+                    groups[process.group] = process
         return len(stopped) > before
 
-    def _signal(self, process: Process, number: int) -> None:
-        processes.signal_identity(process.identity, number)
+    def _kept_sessions(self) -> set[int]:
+        """Rule 5: whose groups are never signalled."""
+        kept = (processes.read_process(pid) for pid in (os.getpid(), *self._spare(), *self._through()))
+        return {process.session for process in kept if process is not None}
+
+    def _signal(self, process: Process, number: int) -> bool:
+        return processes.signal_identity(process.identity, number)
 
 
 def sweep(
@@ -250,10 +308,11 @@ def sweep(
     groups: Collection[int] = (),
     grace_s: float,
     kill_wait_s: float = KILL_S,
+    storm_s: float = STORM_S,
     reaped: Reaped | None = None,
     look: Callable[[], Look] | None = None,
 ) -> SweepResult:
-    """End the tree below `root_pid` and wait for it; for processes without a loop. At most grace_s + kill_wait_s."""
+    """End the tree below `root_pid` and wait for it; for processes without a loop. At most grace_s + storm_s."""
     ending = Sweep(
         root_pid,
         spare=spare,
@@ -263,6 +322,7 @@ def sweep(
         grace_s=grace_s,
         now=time.monotonic(),
         kill_wait_s=kill_wait_s,
+        storm_s=storm_s,
         reaped=reaped,
         look=look,
     )

@@ -28,8 +28,8 @@ def test_what_the_requirements_say_in_seconds() -> None:
 
 def test_the_supervisor_waits_two_seconds_longer_than_the_worker_may_need() -> None:
     """L6: the worker's limit for it plus 2 s."""
-    worker_at_limit = times.LIMIT_GRACE_S + times.KILL_S
-    worker_with_leftovers = shell.LINGER_S + shell.LEFTOVER_GRACE_S + times.KILL_S
+    worker_at_limit = times.LIMIT_GRACE_S + times.STORM_S
+    worker_with_leftovers = shell.LINGER_S + shell.LEFTOVER_GRACE_S + times.STORM_S
     worker_at_a_stuck_disk = times.FILE_ANSWER_S
     slowest = max(worker_at_limit, worker_with_leftovers, worker_at_a_stuck_disk)
     assert call_s(30.0) == 30.0 + slowest + 2.0
@@ -44,7 +44,7 @@ def test_a_worker_that_does_its_part_is_never_killed_in_a_stop() -> None:
     """F4: an acknowledgement says that the stream is closed; done follows the grace and the kill."""
     assert times.CLOSE_S < times.ACK_S
     for grace in (times.NO_GRACE_S, times.DEATH_GRACE_S, times.GRACE_S):
-        assert times.done_s(grace) > grace + times.KILL_S
+        assert times.done_s(grace) > grace + times.STORM_S
     assert times.done_s(times.NO_GRACE_S) > times.FILE_ANSWER_S
     assert handler.SHUTDOWN_WAIT_S < times.WORKER_LEAVE_S
 
@@ -64,7 +64,7 @@ def test_the_guard_does_not_kill_a_supervisor_that_is_stopping_for_a_lost_client
 def test_the_client_does_not_call_a_supervisor_mute_that_is_stopping() -> None:
     assert times.ACK_S + times.done_s(times.GRACE_S) + times.gone_s() < client.STOPPED_WITHIN_S
     assert times.WORKER_LEAVE_S + times.gone_s() < client.CLOSED_WITHIN_S
-    assert times.ZYGOTE_LEAVE_S + times.GUARD_PATIENCE_S + times.KILL_S < loop.GUARD_WITHIN_S
+    assert times.ZYGOTE_LEAVE_S + times.GUARD_PATIENCE_S + times.STORM_S < loop.GUARD_WITHIN_S
 
 
 def test_the_earliest_is_first_and_what_has_not_passed_is_not_due() -> None:

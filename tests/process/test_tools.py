@@ -267,6 +267,7 @@ VICES: dict[str, tuple[str, tuple[str, ...]]] = {
     "fork_storm": ("term sweep", ()),  # by luck all of it is between fork and setsid, and in the group
     "stops_itself": ("term", ()),
     "floods_output": ("term", ()),
+    "fork_bomb": ("term kill", ("300",)),
 }
 
 

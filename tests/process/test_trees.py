@@ -22,6 +22,7 @@ from support import survivors, vices
 
 from haltline.protocol import processes
 from haltline.protocol.processes import Identity
+from haltline.protocol.trees import Stuck
 
 PROLOGUE = """
 import json, os, signal, subprocess, sys, threading, time
@@ -115,6 +116,50 @@ def test_three_vices_at_once_lose_every_time(samples: Samples) -> None:
             + textwrap.indent(REPORT, " " * 12)
         )
         assert (swept.survivors, swept.alive, swept.rung) == ([], [], "sweep")
+
+
+@pytest.mark.parametrize("most", [300, pytest.param(1_500, marks=pytest.mark.ci)])
+def test_a_fork_bomb_loses(most: int) -> None:
+    """G1, F5: it was full when the sweep began, and each process that dies is replaced at once. Killed one by one it
+    won every time: nobody gets a share of the processor beside it."""
+    swept = sweeping(
+        f"""
+        vice({vices.command("fork_bomb", str(most))!r})
+        reaped, before = [], time.monotonic()
+        result = trees.sweep(os.getpid(), grace_s=0.0)
+        """
+        + textwrap.indent(REPORT, " " * 8)
+    )
+    assert (swept.survivors, swept.alive) == ([], [])
+
+
+def test_the_group_of_one_that_was_not_held_is_not_signalled() -> None:
+    """G3: the number of a group means that group only as long as somebody is known to stay in it."""
+    own = processes.read_process(os.getpid())
+    assert own is not None
+    with pytest.raises(ValueError, match="refusing to signal group"):
+        processes.signal_group(own, signal.SIGKILL)
+    with subprocess.Popen(["sleep", "25"], start_new_session=True) as child:
+        process = processes.read_process(child.pid)
+        assert process is not None
+        child.kill()
+        child.wait()
+        assert processes.signal_group(process, signal.SIGKILL) is False
+
+
+def test_killing_goes_on_as_long_as_somebody_is_found_or_goes() -> None:
+    """Rule 7: only time without progress counts."""
+    stuck = Stuck()
+    assert [stuck.since(at, found=5, left=5) for at in (10.0, 10.4, 10.8)] == [
+        0.0,
+        pytest.approx(0.4),
+        pytest.approx(0.8),
+    ]
+    assert stuck.since(10.9, found=6, left=6) == 0.0  # one more was found
+    assert stuck.since(11.5, found=6, left=6) == pytest.approx(0.6)
+    assert stuck.since(11.6, found=6, left=5) == 0.0  # one has gone
+    assert stuck.since(12.2, found=6, left=5) == pytest.approx(0.6)
+    assert stuck.lasted(12.2) == pytest.approx(2.2)
 
 
 def test_who_obeys_within_the_grace_is_not_killed_and_not_waited_for() -> None:
