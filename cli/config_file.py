@@ -2,7 +2,8 @@
 
 Decoded strictly: an unknown key or a wrong type names the file, the key and what was expected. A workspace may
 be somebody else's repository, so its file can only ask for less: it cannot choose where the key is sent
-(`base_url` beyond this machine, `key_variable`) nor loosen approvals. Those are the user's own to say.
+(`base_url` beyond this machine, `key_variable`), loosen approvals, or say how its processes are held (`isolation`).
+Those are the user's own to say.
 """
 
 import math
@@ -142,6 +143,8 @@ def _refuse_what_only_the_user_may_say(config: ConfigFile, path: str) -> None:
     own = "may only be set in your own config.toml or on the command line, not by a workspace"
     if config.key_variable is not None:
         raise ConfigurationProblem(f"{path}: key_variable: {own}")
+    if config.isolation is not None:
+        raise ConfigurationProblem(f"{path}: isolation: {own}")
     if config.tools.allowed is not None:
         raise ConfigurationProblem(f"{path}: tools.allowed: {own}")
     if config.approval_mode in ("yolo", "auto-edit"):

@@ -104,7 +104,7 @@ class ConfigFile(Table, frozen=True):
         Meta(
             description="How what tools start is held. `pidns`: in a PID namespace of its own; `subreaper`: below its "
             "worker; `groups`: in groups with a cookie, as on systems without subreapers; `auto`: `pidns` where that "
-            "costs nothing, else `subreaper`."
+            "costs nothing, else `subreaper`. Not in a workspace's file."
         ),
     ] = None
     max_output_tokens: Annotated[_Positive | None, Meta(description="Of one response.")] = None

@@ -64,7 +64,7 @@ def decide(
         interactive=interactive,
         allowed_tools=allowed,
         retry=_retry(options, user, project, interactive=interactive),
-        isolation=_or("auto", options.isolation, ours.isolation, theirs.isolation),
+        isolation=_or("auto", options.isolation, theirs.isolation),
         run_limits=_limits(options, user, project),
         session_limits=_session_limits(user, project),
         stream=_stream(options, user, project),

@@ -18,7 +18,8 @@ forked, has one thread, and is about to do this and nothing else.
    namespace nobody can.
 5. It gives up the capabilities that the user namespace gave it: with them it could write to files of its own user that
    are read-only.
-6. A signal without a handler does not reach process 1 from inside, SIGKILL and SIGSTOP included.
+6. What process 1 has no handler for does not reach it: nothing from inside, SIGKILL included, and from outside SIGKILL
+   and SIGSTOP alone. A crash of its own does; those signals end it also when they are sent, as they end anybody.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import signal
 
 from haltline.protocol import linux
 
@@ -37,6 +39,15 @@ _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 2, 4, 8
 _MS_REC, _MS_SLAVE = 16384, 1 << 19
 _MNT_DETACH = 2
 _CAPABILITY_VERSION_3 = 0x20080522
+_CRASHES = (
+    signal.SIGSEGV,
+    signal.SIGBUS,
+    signal.SIGILL,
+    signal.SIGFPE,
+    signal.SIGABRT,
+    signal.SIGTRAP,
+    signal.SIGSYS,
+)
 _READ_BYTES = 65_536
 
 
@@ -105,10 +116,12 @@ def enter(place: Place) -> None:
 
 
 def settle() -> None:
-    """As process 1: a /proc of our own, and the way back to outer numbers (rules 4 and 5). Raises Refused."""
+    """As process 1: a /proc of our own, and the way back to outer numbers (rules 4 to 6). Raises Refused."""
     global _outside  # noqa: PLW0603  (a fact about this process, found out once)
     _outside = Outside(int(os.readlink("/proc/self")), _list_of_children())
     libc = _libc()
+    for number in _CRASHES:
+        libc.signal(number, ctypes.cast(libc._exit, ctypes.c_void_p))  # exec puts back the default
     _check("keeping mounts to ourselves", libc.mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None))
     libc.umount2(b"/proc", _MNT_DETACH)  # refused in a user namespace (rule 4)
     flags = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
@@ -167,5 +180,7 @@ def _why(number: int | None) -> str:
 
 def _libc() -> ctypes.CDLL:
     libc = ctypes.CDLL(None, use_errno=True)
+    libc.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
+    libc.signal.restype = ctypes.c_void_p
     libc.mount.argtypes = (*(ctypes.c_char_p,) * 3, ctypes.c_ulong, ctypes.c_void_p)
     return libc

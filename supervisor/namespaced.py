@@ -31,6 +31,7 @@ import socket
 from haltline.protocol import linux, namespaces, trees
 from haltline.protocol.errors import ConfigurationProblem
 from haltline.protocol.namespaces import Place, Refused
+from haltline.protocol.platforms import PORTABLE
 from haltline.supervisor.chain import fork
 from haltline.supervisor.isolation import NOT_TRIED
 
@@ -140,6 +141,10 @@ class Trial:
     def __init__(self) -> None:
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
+            if PORTABLE:
+                theirs.send(b"refused only Linux has PID namespaces")
+                self._pid = 0
+                return
             try:
                 self._pid = fork(lambda: _try(theirs))
             except ConfigurationProblem as problem:

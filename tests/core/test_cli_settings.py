@@ -143,15 +143,13 @@ def test_retries_are_patient_unless_a_person_waits() -> None:
     assert decided(SessionOptions(model="demo", retry="patient"), interactive=True).settings.retry == PATIENT
 
 
-def test_an_option_wins_over_the_workspace_and_that_over_the_user_in_what_isolation_is_wanted() -> None:
+def test_an_option_wins_over_the_users_file_in_what_isolation_is_wanted() -> None:
     """G2: what is got is the supervisor's to say."""
     user = config_file.parse(b'isolation = "pidns"', "u")
-    project = config_file.parse(b'isolation = "groups"', "p")
     assert decided(SessionOptions(model="demo")).settings.isolation == "auto"
     assert decided(SessionOptions(model="demo"), user=user).settings.isolation == "pidns"
-    assert decided(SessionOptions(model="demo"), user=user, project=project).settings.isolation == "groups"
     given = SessionOptions(model="demo", isolation="subreaper")
-    assert decided(given, user=user, project=project).settings.isolation == "subreaper"
+    assert decided(given, user=user).settings.isolation == "subreaper"
 
 
 def test_every_number_of_the_settings_is_a_key_of_the_files() -> None:
@@ -283,6 +281,7 @@ def test_a_workspace_cannot_have_the_key_sent_to_a_server_of_its_choice() -> Non
         (b'key_variable = "MY_API_KEY"', "key_variable: may only be set in your own config.toml"),
         (b'approval_mode = "yolo"', "approval_mode: yolo may only be set"),
         (b'[tools]\nallowed = ["shell"]', "tools.allowed: may only be set"),
+        (b'isolation = "groups"', "isolation: may only be set"),
     ],
 )
 def test_a_workspace_cannot_loosen_what_its_user_is_asked(tmp_path: Path, text: bytes, words: str) -> None:
