@@ -35,14 +35,14 @@ from haltline.protocol.endpoints import Endpoints
 from haltline.protocol.errors import ConfigurationProblem, HaltlineError
 from haltline.protocol.exits import TERMINATED
 from haltline.protocol.ids import SessionId, WorkerId
-from haltline.protocol.messages import FromWorker
 from haltline.protocol.kinds import Isolation, IsolationWish
+from haltline.protocol.messages import FromWorker
 from haltline.protocol.settings import SessionSettings
 from haltline.protocol.times import ZYGOTE_LEAVE_S
 from haltline.supervisor.clients import ClientId, ClientLane
 from haltline.supervisor.host import SessionHost
-from haltline.supervisor.journal import NoJournal, Writable
 from haltline.supervisor.isolation import without_namespaces
+from haltline.supervisor.journal import NoJournal, Writable
 from haltline.supervisor.mailbox import Mailbox
 from haltline.supervisor.receipts import Request
 from haltline.supervisor.sources import Sources
@@ -207,13 +207,13 @@ class Supervisor:
 
     def _open(self, client: ClientId, message: OpenSession) -> None:
         settings = message.settings
+        isolation = self._isolation_of(settings.isolation)
+        settings = msgspec.structs.replace(settings, isolation=isolation)
         if message.embedded_gateway:
             settings = msgspec.structs.replace(settings, base_url=self._embedded_gateway())
         session_id = SessionId(self._sources.random_bytes(4).hex())
         host = SessionHost(
             session_id,
-        isolation = self._isolation_of(settings.isolation)
-        settings = msgspec.structs.replace(settings, isolation=isolation)
             settings,
             owner=client,
             workers=self._workers(session_id, isolation),
@@ -235,12 +235,12 @@ class Supervisor:
 
         return Workers(
             session_id,
+            isolation,
             mailbox=self._mailbox,
             spawner=self._spawner,
             endpoints=self._endpoints,
             supervisor_pidfd=self._supervisor_pidfd,
             now=self._loop.time,
-            isolation,
             random_bytes=self._sources.random_bytes,
             on_started=started,
         )

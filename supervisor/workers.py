@@ -48,22 +48,22 @@ class Workers:
     def __init__(
         self,
         session_id: SessionId,
+        isolation: Isolation,
         *,
         mailbox: Mailbox,
         spawner: Starter,
         endpoints: Endpoints,
-        isolation: Isolation,
         supervisor_pidfd: int,
         now: Callable[[], float],
         random_bytes: Callable[[int], bytes],
         on_started: Callable[[WorkerHandle], None],
     ) -> None:
         self._session_id = session_id
+        self._isolation: Isolation = isolation
         self._mailbox = mailbox
         self._spawner = spawner
         self._endpoints = endpoints
         self._supervisor_pidfd = supervisor_pidfd
-        self._isolation: Isolation = isolation
         self._now = now
         self._random_bytes = random_bytes
         self._on_started = on_started
@@ -86,12 +86,12 @@ class Workers:
             mailbox=self._endpoints.mailbox,
             broadcast=self._endpoints.broadcast,
             supervisor_pidfd=self._supervisor_pidfd,
+            isolation=self._isolation,
         )
         namespaced = role == "tool" and self._isolation == "pidns"
         self._spawner.spawn(worker_id, role, _encode(boot), namespaced=namespaced)
         return handle
 
-            isolation=self._isolation,
     def kill(self, role: Role) -> None:
         """SIGKILL, with everything under it; nothing that it still says counts. Does nothing if there is none."""
         handle = self._handles.get(role)
