@@ -48,7 +48,7 @@ class ClientLane:
         self._tokens: set[bytes] = set()
         self._proven: set[ClientId] = set()
         self._waiting: dict[ClientId, deque[ToClient]] = {}
-        self._retrying = False
+        self._retry_timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._router = LoopSocket(context, zmq.ROUTER, self._on_frames)
         self._router.set(zmq.MAXMSGSIZE, MESSAGE_BYTES)
@@ -75,12 +75,11 @@ class ClientLane:
         return self._router.send((client, codec.to_client.encode(message)))
 
     def _retry_later(self) -> None:
-        if self._waiting and not self._retrying:
-            self._retrying = True
-            self._loop.call_later(RETRY_FULL_S, self._retry)
+        if self._waiting and self._retry_timer is None:
+            self._retry_timer = self._loop.call_later(RETRY_FULL_S, self._retry)
 
     def _retry(self) -> None:
-        self._retrying = False
+        self._retry_timer = None
         for client, waiting in list(self._waiting.items()):
             while waiting and self._send(client, waiting[0]):
                 waiting.popleft()
@@ -112,6 +111,8 @@ class ClientLane:
 
     def close(self, linger_ms: int) -> None:
         """Give what is on its way `linger_ms` to arrive."""
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
         self._router.close(linger_ms)
 
 

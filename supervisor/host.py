@@ -113,7 +113,8 @@ class SessionHost:
         """Recorded, not yet committed, so not yet shown (rule 2)."""
         self._feeding = False
         self._timer: asyncio.TimerHandle | None = None
-        self._starting: dict[WorkerId, asyncio.TimerHandle] = {}
+        self._impatience: dict[WorkerId, asyncio.TimerHandle] = {}
+        """For the start of a worker, and for its leaving; then it is killed."""
         self._owed: dict[WorkerId, Cancel] = {}
         self._resend: asyncio.TimerHandle | None = None
         self._waiting: list[Answer] = []
@@ -150,7 +151,8 @@ class SessionHost:
         try:
             while self._queue:
                 self._step(self._queue.popleft())
-            self._set_timer()
+            if not self._closed:
+                self._set_timer()
         except JournalFailed as failed:
             self._end_broken(str(failed), CONFIGURATION)
         except Exception:  # noqa: BLE001  (rule 6)
@@ -187,10 +189,19 @@ class SessionHost:
 
     def worker_spawned(self, handle: WorkerHandle, pid: int) -> None:
         handle.pid = pid
+        if handle.proven:
+            self._worker_ready(handle)
 
-    def worker_ready(self, handle: WorkerHandle) -> None:
+    def worker_proven(self, handle: WorkerHandle) -> None:
+        """Its hello and its subscription are there. After a while in which the supervisor did not run they may be read
+        before the word of its birth; ready is only who has a pid."""
+        handle.proven = True
+        if handle.pid:
+            self._worker_ready(handle)
+
+    def _worker_ready(self, handle: WorkerHandle) -> None:
         handle.ready = True
-        self._started(handle)
+        self._impatient_no_more(handle)
         self._mailbox.send(
             handle.worker_id,
             Ready(
@@ -226,7 +237,7 @@ class SessionHost:
 
     def worker_exited(self, handle: WorkerHandle, words: str) -> None:
         handle.exited = True
-        self._started(handle)
+        self._impatient_no_more(handle)
         self._owed.pop(handle.worker_id, None)
         if handle.ready:
             self.feed(WorkerExited(role=handle.role, worker_id=handle.worker_id, pid=handle.pid, words=words))
@@ -242,9 +253,9 @@ class SessionHost:
         self._killings = [killing for killing in self._killings if not killing.over]
         self._close_if_empty()
 
-    def _started(self, handle: WorkerHandle) -> None:
-        """It is ready, or dead: its start is over."""
-        timer = self._starting.pop(handle.worker_id, None)
+    def _impatient_no_more(self, handle: WorkerHandle) -> None:
+        """It is ready, or dead: what was waited for has come."""
+        timer = self._impatience.pop(handle.worker_id, None)
         if timer is not None:
             timer.cancel()
 
@@ -263,7 +274,7 @@ class SessionHost:
             case SpawnWorker(role=role):
                 self._commit()
                 handle = self.workers.start(role)
-                self._starting[handle.worker_id] = self._loop.call_later(WORKER_START_S, self._start_late, handle)
+                self._impatience[handle.worker_id] = self._loop.call_later(WORKER_START_S, self._start_late, handle)
             case SendAttempt(message=attempt):
                 # What it says follows from the rows before it; written out, each turn would repeat all earlier ones.
                 slim = msgspec.structs.replace(attempt, system="", items=(), tools=())
@@ -370,7 +381,7 @@ class SessionHost:
             tools_open=role == "tool" and session.current_tool(self._state) is not None,
         )
         self._killings.append(killing)
-        self._loop.call_later(gone_s(), lambda: killing.give_up(self._loop.time()))
+        killing.patience = self._loop.call_later(gone_s(), lambda: killing.give_up(self._loop.time()))
         killing.look(self._loop.time())
 
     def _finished(self) -> None:
@@ -424,16 +435,20 @@ class SessionHost:
         for handle in self.workers.alive():
             if handle.ready:
                 self.workers.tell(handle.role, Shutdown())
-                self._loop.call_later(WORKER_LEAVE_S, self.workers.kill, handle.role)
+                self._impatience[handle.worker_id] = self._loop.call_later(
+                    WORKER_LEAVE_S, self.workers.kill, handle.role
+                )
             else:
                 self.workers.kill(handle.role)
         self._close_if_empty()
 
     def _close_if_empty(self) -> None:
+        """Once: what ends the run can also be the end of the last worker."""
         if self._closing and not self._closed and not self.running and not self.workers.any():
             self._closed = True
-            if self._timer is not None:
-                self._timer.cancel()
+            for timer in (self._timer, self._resend):
+                if timer is not None:
+                    timer.cancel()
             self._clients.send(self.owner, SessionClosed(session_id=self.session_id))
             self._on_closed(self)
 

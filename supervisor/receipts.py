@@ -6,6 +6,7 @@
 3. It waits as long as the core does (times.gone_s); a worker that was not seen gone by then counts as a survivor.
 """
 
+import asyncio
 from collections.abc import Callable, Collection
 
 from haltline.protocol.client_messages import Receipt
@@ -67,6 +68,8 @@ class Killing:
         self._killed = 0
         self._survivors = 0
         self.over = False
+        self.patience: asyncio.TimerHandle | None = None
+        """The time in which give_up is called."""
 
     def swept(self, worker_id: WorkerId, now: float, *, killed: int, survivors: int) -> None:
         """The tree of a worker, perhaps one of these, was seen gone, or `survivors` of it are left."""
@@ -90,6 +93,8 @@ class Killing:
         if self.over:
             return
         self.over = True
+        if self.patience is not None:
+            self.patience.cancel()
         ms = round((now - self._began_s) * 1000, 3)
         receipt = CancelReceipt(
             stream_ms=ms if self._stream_open else None,

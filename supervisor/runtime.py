@@ -9,6 +9,7 @@ It is put together by main.py, which hands in what touches the world: sockets, t
 """
 
 import asyncio
+import contextlib
 import os
 import socket
 from collections.abc import Callable
@@ -32,7 +33,7 @@ from haltline.protocol.client_messages import (
     ToSupervisor,
 )
 from haltline.protocol.endpoints import Endpoints
-from haltline.protocol.errors import ConfigurationProblem, HaltlineError
+from haltline.protocol.errors import ConfigurationProblem, HaltlineError, JournalFailed
 from haltline.protocol.exits import TERMINATED
 from haltline.protocol.ids import SessionId, WorkerId
 from haltline.protocol.kinds import Isolation, IsolationWish
@@ -79,8 +80,8 @@ class Spawning(Starter, Protocol):
 class Supervisor:
     """`token`: proves the client that started it. `supervisor_pidfd`: what its workers inherit to see its end.
 
-    `client_left` is to be called when that client is gone, `grant` for a token that was given out at the door.
     `isolation_of(wish)`: what a session gets; raises ConfigurationProblem where that cannot be.
+    `client_left` is to be called when that client is gone, `grant` for a token that was given out at the door.
     `note_session(session_id, live)` is told of each session, for those whom we may not answer one day.
     """
 
@@ -94,8 +95,8 @@ class Supervisor:
         supervisor_pidfd: int,
         open_journal: Callable[[str], Writable],
         sources: Sources,
-        note_session: Callable[[SessionId, bool], None] = lambda _session_id, _live: None,
         isolation_of: Callable[[IsolationWish], Isolation] = without_namespaces,
+        note_session: Callable[[SessionId, bool], None] = lambda _session_id, _live: None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
@@ -104,12 +105,13 @@ class Supervisor:
         self._supervisor_pidfd = supervisor_pidfd
         self._open_journal = open_journal
         self._sources = sources
-        self._note_session = note_session
         self._isolation_of = isolation_of
+        self._note_session = note_session
         self._hosts: dict[SessionId, SessionHost] = {}
         self._by_worker: dict[WorkerId, tuple[SessionHost, WorkerHandle]] = {}
         self._journals: dict[str, Writable] = {}
         self._gateway_url: str | None = None
+        self._client_lost = False
         self._last_look_s = self._loop.time()
         spawner.listen(on_spawned=self._on_spawned, on_exited=self._on_exited, on_swept=self._on_swept)
         self._mailbox = Mailbox(
@@ -144,7 +146,7 @@ class Supervisor:
 
     def _on_ready(self, worker_id: WorkerId) -> None:
         host, handle = self._by_worker[worker_id]
-        host.worker_ready(handle)
+        host.worker_proven(handle)
 
     def _on_worker_message(self, worker_id: WorkerId, message: FromWorker) -> None:
         host, handle = self._by_worker[worker_id]
@@ -206,6 +208,9 @@ class Supervisor:
                 host.close(CancelAsked(by="client"))
 
     def _open(self, client: ClientId, message: OpenSession) -> None:
+        if self._client_lost:
+            self._refuse(client, "the terminal that started this supervisor is gone; it takes no new session")
+            return
         settings = message.settings
         isolation = self._isolation_of(settings.isolation)
         settings = msgspec.structs.replace(settings, isolation=isolation)
@@ -319,7 +324,8 @@ class Supervisor:
                 host.feed(Suspended(gap_s=gap_s))
 
     def client_left(self) -> None:
-        """Rule 2. In good order the sessions are closed already."""
+        """Rule 2. In good order the sessions are closed already. What it had still asked for may be read after this."""
+        self._client_lost = True
         for host in list(self._hosts.values()):
             host.close(CancelAsked(by="lost_client"))
         if not self._hosts:
@@ -345,7 +351,8 @@ class Supervisor:
         self._mailbox.close()
         self._clients.close(LINGER_MS)
         for journal in self._journals.values():
-            journal.close()
+            with contextlib.suppress(JournalFailed):  # whose sessions it failed have been told
+                journal.close()
         try:
             await asyncio.wait_for(self._spawner.zygote_ended.wait(), ZYGOTE_LEAVE_S)
         except TimeoutError:

@@ -36,7 +36,11 @@ class WorkerHandle(msgspec.Struct, kw_only=True):
     role: Role
     started_s: float
     pid: int = 0
+    """0 until the spawner reported it."""
+    proven: bool = False
+    """The mailbox has heard and seen it."""
     ready: bool = False
+    """Both of these: it takes work."""
     exited: bool = False
     heartbeat: Heartbeat | None = None
     heartbeat_s: float | None = None

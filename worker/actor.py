@@ -155,6 +155,10 @@ class OwnProcess:
     def exit(self, status: int) -> NoReturn:
         os._exit(status)
 
+    def crash(self, error: BaseException) -> NoReturn:
+        """Rule 7."""
+        _crash(error)
+
     def pss_kib(self) -> int:
         return pss_kib()
 
@@ -247,7 +251,7 @@ class Actor:
                 if self._loop.time() > until:
                     break
         except Exception as error:  # noqa: BLE001 whatever it is, it is a bug, and ends the worker
-            _crash(error)
+            self._process.crash(error)
         self._pump_soon()
 
     def _take(self, frames: list[bytes]) -> None:
@@ -302,7 +306,7 @@ class Actor:
         try:
             state = self._handler.progress()
         except Exception as error:  # noqa: BLE001 whatever it is, it is a bug, and ends the worker
-            _crash(error)
+            self._process.crash(error)
         now = self._loop.time()
         if now >= self._pss_due:
             self._pss_due = now + PSS_EVERY_S
