@@ -15,12 +15,13 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
 import msgspec
 
+from haltline.cli.gateway_process import GatewayProcess, serving
 from haltline.cli.own_command import own_command
 from haltline.protocol import events, processes, trees
 from haltline.protocol.errors import ConfigurationProblem, Undecodable
@@ -90,39 +91,19 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         return [(one.text, one.partial) for one in self.of(events.Message) if one.role == "assistant" and not one.delta]
 
 
-class _Logged(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked of a line of the gateway's log."""
-
-    event: str
-    scenario: str
-    mono: float
-
-
 class Server:
     """The scripted gateway as a process of its own, with its log: what was really sent to it, and when."""
 
-    def __init__(self, url: str, log: str) -> None:
-        self.url = url
-        self._log = log
-
-    def requests(self, scenario: str) -> list[float]:
-        """When each request for this scenario came, monotonic seconds."""
-        return [line.mono for line in self._lines() if line.event == "request" and line.scenario == scenario]
+    def __init__(self, gateway: GatewayProcess) -> None:
+        self.url = gateway.url
+        self.requests = gateway.requests
+        self._gateway = gateway
 
     def left_after(self, scenario: str) -> float | None:
         """Seconds from the first request for this scenario to the moment at which a client closed its response before
         its end. Waits for that, LEAVE_S at most; None: none was closed."""
-        deadline = time.monotonic() + LEAVE_S
-        while time.monotonic() < deadline:
-            for line in self._lines():
-                if line.event == "disconnect" and line.scenario == scenario:
-                    return line.mono - self.requests(scenario)[0]
-            time.sleep(_LOOK_S)
-        return None
-
-    def _lines(self) -> list[_Logged]:
-        with open(self._log, "rb") as log:
-            return [msgspec.json.decode(line, type=_Logged) for line in log.read().splitlines()]
+        left_at = self._gateway.left_at(lambda line: line.scenario == scenario, LEAVE_S)
+        return None if left_at is None else left_at - self.requests(scenario)[0]
 
 
 class Running:
@@ -249,36 +230,36 @@ class Stage:
     @contextmanager
     def server(self) -> Generator[Server]:
         """The scripted gateway in a process of its own; no child of a run, so not counted as left behind."""
-        log = os.path.join(self.folder, "gateway.log")
-        process = self._start(own_command("gateway", "--log", log), None)
-        self._servers.add(process.pid)
-        try:
-            assert process.stdout is not None, "it was asked for"
-            said = process.stdout.readline().decode("utf-8", "replace").split()
-            if said[:2] != ["listening", "on"]:
-                raise Trouble(f"the scripted gateway did not start; exit code {process.wait(WITHIN_S)}")
-            yield Server(said[2], log)
-        finally:
-            _end(process, signal.SIGTERM)
-            self._servers.discard(process.pid)
+        with ExitStack() as ends:
+            try:
+                gateway = ends.enter_context(serving(os.path.join(self.folder, "gateway.log"), self._environment(None)))
+            except ConfigurationProblem as problem:
+                raise Trouble(str(problem)) from problem
+            self._servers.add(gateway.pid)
+            ends.callback(self._servers.discard, gateway.pid)
+            yield Server(gateway)
 
     def left(self) -> list[processes.Process]:
         """Living processes below this one, servers aside. This process has to be a subreaper."""
         return [process for process in trees.descendants(os.getpid()) if process.pid not in self._servers]
 
     def _start(self, command: list[str], fault: str | None) -> "subprocess.Popen[bytes]":
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
-        environment["HALTLINE_HOME"] = self._home
-        if fault is not None:
-            environment["HALTLINE_INJECT"] = fault
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=environment,
+            env=self._environment(fault),
             process_group=0,  # a Ctrl+C of the terminal reaches it through us alone
         )
+
+    def _environment(self, fault: str | None) -> dict[str, str]:
+        """Rule 1."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
+        environment["HALTLINE_HOME"] = self._home
+        if fault is not None:
+            environment["HALTLINE_INJECT"] = fault
+        return environment
 
 
 @contextmanager

@@ -1,91 +1,117 @@
-"""`haltline soak`: many sessions of one supervisor, stopped at random; what is left of them is counted."""
+"""`haltline soak`: many sessions of one supervisor, stopped at random, their workers killed and stopped at random; what
+is left of them is counted."""
 
 import os
-import signal
-import subprocess
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from tempfile import TemporaryDirectory
 from typing import Final
 
 import click
 import msgspec
 
+from haltline.cli import witness
+from haltline.cli.gateway_process import GatewayProcess, serving
 from haltline.cli.interrupts import Interrupted
-from haltline.cli.own_command import own_command
+from haltline.cli.loop import SupervisorLost
 from haltline.cli.owned import Owned
+from haltline.cli.soak_plan import Rates
+from haltline.cli.soak_report import Report, last_lines, round_line
 from haltline.cli.soak_run import RoundSeen, Soak
 from haltline.cli.starting import start
 from haltline.cli.version import VERSION
 from haltline.cli.whole_numbers import WholeNumber
-from haltline.protocol import exits, processes, times
-from haltline.protocol.errors import BrokenInvariant, ConfigurationProblem
+from haltline.protocol import exits, linux, processes, times
+from haltline.protocol.errors import BrokenInvariant, UsageProblem
 
 EXAMPLES: Final = """\b
 Examples:
-  haltline soak --sessions 20 --rounds 5 --seed 1
+  haltline soak --sessions 50 --rounds 10
+  haltline soak --sessions 20 --rounds 5 --seed 7 --kill-workers 30 --stop-workers 0
   haltline soak --sessions 100 --rounds 2 --json
 """
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class _Asked(msgspec.Struct, frozen=True, kw_only=True):
     sessions: int
+    rounds: int
     seed: int
-    rounds: tuple[RoundSeen, ...]
-    survivors: int
-    open_streams: int
-    stuck: int
-
-    @property
-    def holds(self) -> bool:
-        return not (self.survivors or self.open_streams or self.stuck)
+    rates: Rates
 
 
-def _soak(*, sessions: int, rounds: int, seed: int, as_json: bool) -> int:
+def _soak(*, sessions: int, rounds: int, seed: int, kill_workers: int, stop_workers: int, as_json: bool) -> int:
     owned = click.get_current_context().find_object(Owned)
     if owned is None:
         raise BrokenInvariant("soak was started without a process chain")
+    if kill_workers + stop_workers > 100:
+        raise UsageProblem(
+            f"--kill-workers {kill_workers} and --stop-workers {stop_workers} are more than 100 % together: "
+            "a session loses one worker at most"
+        )
+    asked = _Asked(sessions=sessions, rounds=rounds, seed=seed, rates=Rates(kill=kill_workers, stop=stop_workers))
+    linux.become_subreaper()  # what the guard would lose comes to us, and is counted
     owned.in_use = True
+    seen: list[RoundSeen] = []
+    trouble = ""
+
+    def show(one: RoundSeen) -> None:
+        seen.append(one)
+        if not as_json:
+            click.echo(round_line(one))
+
     try:
-        with TemporaryDirectory(prefix="haltline-soak-") as workspace, _gateway() as (url, gateway_pid):
-            seen = _rounds(owned, workspace, url, gateway_pid, sessions, rounds, seed, show=not as_json)
+        with TemporaryDirectory(prefix="haltline-soak-") as workspace, serving() as gateway:
+            try:
+                _rounds(owned, workspace, gateway, asked, show)
+            except SupervisorLost as lost:
+                trouble = f"in round {len(seen) + 1} {lost}"
+            left = _left(gateway)
     except Interrupted as interruption:
         return interruption.exit_code
     report = Report(
         sessions=sessions,
         seed=seed,
         rounds=tuple(seen),
-        survivors=sum(one.survivors for one in seen),
-        open_streams=sum(one.open_streams for one in seen),
-        stuck=sum(one.stuck for one in seen),
+        left=left,
+        trouble=trouble,
     )
-    click.echo(msgspec.json.encode(report).decode() if as_json else _last_line(report))
+    click.echo(msgspec.json.encode(report.as_object()).decode() if as_json else last_lines(report))
     return exits.COMPLETED if report.holds else exits.OBJECTIVE_MISSED
 
 
 def _rounds(
-    owned: Owned, workspace: str, url: str, gateway_pid: int, sessions: int, rounds: int, seed: int, *, show: bool
-) -> list[RoundSeen]:
-    lane, supervisor_fd = start(owned, _interrupt)
-    os.close(supervisor_fd)
-    soak = Soak(
-        lane,
-        owned.signals_fd,
-        gateway_url=url,
-        ours=_sessions(gateway_pid),
-        cwd=workspace,
-        seed=seed,
-        version=VERSION,
-    )
-    seen: list[RoundSeen] = []
-    for number in range(1, rounds + 1):
-        seen.append(soak.round(number, sessions))
-        if show:
-            click.echo(_line(seen[-1]))
-    soak.close()
-    lane.close()
-    owned.wait_for_guard(times.guard_left_s())
-    return seen
+    owned: Owned, workspace: str, gateway: GatewayProcess, asked: _Asked, show: Callable[[RoundSeen], None]
+) -> None:
+    with ExitStack() as ends:
+        ends.callback(_leave, owned)
+        lane, supervisor_fd = start(owned, _interrupt)
+        ends.callback(lane.close)
+        ends.callback(os.close, supervisor_fd)
+        soak = Soak(
+            lane,
+            owned.signals_fd,
+            supervisor_fd,
+            gateway_url=gateway.url,
+            ours=_sessions(gateway.pid),
+            cwd=workspace,
+            seed=asked.seed,
+            rates=asked.rates,
+            version=VERSION,
+        )
+        for number in range(1, asked.rounds + 1):
+            show(soak.round(number, asked.sessions))
+        soak.close()
+
+
+def _leave(owned: Owned) -> None:
+    """However it ends, nothing is to be left but what is then counted."""
+    owned.leave()
+    owned.wait_for_guard(times.client_lost_s() + times.guard_left_s())
+
+
+def _left(gateway: GatewayProcess) -> int:
+    """Processes that live when all is over, ours included."""
+    return sum(process.pid != gateway.pid for process in witness.below(os.getpid()))
 
 
 def _interrupt(number: int) -> None:
@@ -102,38 +128,9 @@ def _sessions(gateway_pid: int) -> frozenset[int]:
     return frozenset(found)
 
 
-@contextmanager
-def _gateway() -> Generator[tuple[str, int]]:
-    """The scripted gateway in a process of its own: base URL and pid."""
-    process = subprocess.Popen(
-        own_command("gateway"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, process_group=0
-    )
-    try:
-        assert process.stdout is not None, "it was asked for"
-        said = process.stdout.readline().decode("utf-8", "replace").split()
-        if said[:2] != ["listening", "on"]:
-            raise ConfigurationProblem("the scripted gateway did not start")
-        yield said[2], process.pid
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.communicate()
-
-
-def _line(seen: RoundSeen) -> str:
-    ranked = sorted(seen.stop_ms)
-    worst = f"stops p50 {ranked[len(ranked) // 2]:.0f} ms, max {ranked[-1]:.0f} ms" if ranked else "nothing stopped"
-    reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(seen.results.items()))
-    return (
-        f"round {seen.number}: {reasons}; {worst}; escalated {seen.escalated}; "
-        f"survivors {seen.survivors}, open streams {seen.open_streams}, stuck {seen.stuck}"
-    )
-
-
-def _last_line(report: Report) -> str:
-    mark = "ok" if report.holds else "MISSED"
-    return (
-        f"{mark}: {report.sessions} sessions, {len(report.rounds)} rounds, seed {report.seed}: "
-        f"survivors {report.survivors}, open streams {report.open_streams}, stuck {report.stuck}"
+def _percent(name: str, default: int, words: str) -> click.Option:
+    return click.Option(
+        [name], type=WholeNumber(0, 100), metavar="PERCENT", default=default, show_default=True, help=words
     )
 
 
@@ -147,11 +144,14 @@ command = click.Command(
             ["--rounds"], type=WholeNumber(1, 10_000), default=5, show_default=True, help="One after the other."
         ),
         click.Option(
-            ["--seed"], type=int, default=1, show_default=True, help="Decides who does what and is stopped when."
+            ["--seed"], type=int, default=1, show_default=True, help="Decides what is done to which session, and when."
         ),
+        _percent("--kill-workers", 10, "Of the sessions of a round: one of their workers gets SIGKILL."),
+        _percent("--stop-workers", 10, "Of the sessions of a round: one gets SIGSTOP, and answers nothing."),
         click.Option(["--json", "as_json"], is_flag=True, help="One object at the end."),
     ],
     callback=_soak,
-    help="Run many sessions in one supervisor, stop them at random, count what is left. Exit 99 if anything is.",
+    help="Run many sessions in one supervisor, stop them and hurt their workers at random, count what is left: "
+    "processes, open streams, sessions without an end, ends that nothing explains. Exit 99 if there is any.",
     epilog=EXAMPLES,
 )
