@@ -23,9 +23,9 @@ from haltline.protocol.errors import BrokenInvariant, ConfigurationProblem, Usag
 _COMMANDS: Final = {
     "run": ("haltline.cli.run", "Do one task, as isolated processes."),
     "chat": ("haltline.cli.chat", "A conversation, one prompt per line."),
-    "demo": ("haltline.cli.demo", "Repair a small repository on the embedded model server, and show what was proved."),
+    "demo": ("haltline.cli.demo", "Repair a small repository, stop three runs, show what was proved. No key needed."),
     "selftest": ("haltline.cli.selftest", "Inject each fault in a process of its own; eleven checks."),
-    "soak": ("haltline.cli.soak", "Many sessions at once, stopped at random; what is left of them is counted."),
+    "soak": ("haltline.cli.soak", "Many sessions at once, stopped and hurt at random; what is left is counted."),
     "gateway": ("haltline.cli.gateway_command", "The scripted, fault-injecting model server on 127.0.0.1."),
     "ps": ("haltline.cli.ps", "Live sessions and workers of this user."),
     "cancel": ("haltline.cli.cancel", "Stop what a session is doing, from any terminal."),

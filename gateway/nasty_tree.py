@@ -16,3 +16,6 @@ sh -c 'kill -STOP $$; sleep 600' &
 (setsid sh -c 'trap "" TERM INT HUP; n=0; while [ $n -lt 600 ]; do sleep 1; n=$((n+1)); done' &)
 echo planted
 wait"""
+
+PLANTED = 12
+"""Processes that stand at least when all of it is planted; how many more depends on the shell."""

@@ -1,18 +1,23 @@
-"""The demo's receipt holds only what was seen, and its events are read back as they were written."""
+"""The demo's receipt holds only what was seen: each of its lines can fail."""
 
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from haltline.cli.demo import Check, RepositoryTests, receipt, repair_checks, run_tests
+from haltline.cli.demo_receipt import Check, Part, fact, receipt, within
+from haltline.cli.demo_repair import RepositoryTests, repair_checks, run_tests
 from haltline.cli.demo_run import RunSeen
+from haltline.cli.demo_stops import Acknowledged, StopSeen, of_hung, of_stream, of_tree
 from haltline.gateway import demo as repository
 from haltline.protocol import events
 from haltline.protocol.conversation import Usage
 from haltline.protocol.errors import Undecodable
 from haltline.protocol.ids import CallId, SessionId
+from haltline.protocol.kinds import Rung
 from haltline.protocol.lines import Line, from_json, to_json
+
+replace = msgspec.structs.replace
 
 RED = RepositoryTests(ran=14, green=False)
 GREEN = RepositoryTests(ran=14, green=True)
@@ -24,12 +29,15 @@ RESULT = events.Result(
 SEEN = RunSeen(result=RESULT, exit_code=0, seconds=1.24, left=0)
 
 
+def missed(checks: tuple[Check, ...]) -> list[str]:
+    return [check.what for check in checks if not check.holds]
+
+
 def failing(before: RepositoryTests, seen: RunSeen, after: RepositoryTests) -> list[str]:
-    return [check.what for check in repair_checks(before, seen, after) if not check.holds]
+    return missed(repair_checks(before, seen, after))
 
 
-def test_every_line_of_the_receipt_can_fail() -> None:
-    replace = msgspec.structs.replace
+def test_every_line_about_the_repair_can_fail() -> None:
     assert failing(RED, SEEN, GREEN) == []
     assert failing(GREEN, SEEN, GREEN) == ["a test failed before"]
     assert failing(RED, SEEN, RED) == ["all tests are green"]
@@ -40,10 +48,84 @@ def test_every_line_of_the_receipt_can_fail() -> None:
     assert failing(RED, replace(SEEN, result=replace(RESULT, tool_runs=0)), GREEN) == ["tool runs"]
 
 
-def test_the_receipt_is_a_table_of_figures() -> None:
-    assert receipt([Check("turns", "5", True), Check("processes left", "2", False)]) == (
-        "receipt: 1/2 hold\n  ok    turns           5\n  FAIL  processes left  2"
+def stopped(rung: Rung) -> StopSeen:
+    """A stop as it should be."""
+    told = events.CancelReceipt(stream_ms=2.0, tools_ms=None, total_ms=3.0, rung=rung, killed=0, survivors=0)
+    result = replace(RESULT, reason="cancelled", exit_code=130, cancel=told)
+    return StopSeen(
+        run=RunSeen(result=result, exit_code=130, seconds=1.0, left=0),
+        pieces=3,
+        tree=14,
+        alive=20,
+        ended=20,
+        acknowledged={role: Acknowledged(told_ms=4.0, own_ms=2.0) for role in ("llm", "tool")},
+        closed_ms=3.0,
+        gone_ms=25.0,
     )
+
+
+STREAM = stopped("ack")
+TREE = stopped("sweep")
+HUNG = replace(stopped("worker_kill"), acknowledged={"tool": Acknowledged(told_ms=2004.0, own_ms=2.0)}, gone_ms=2050.0)
+UNSAID = replace(STREAM.run, result=None)
+"""A run that ended without a last line."""
+
+GONE = "nothing of the run was alive"
+
+
+def test_every_line_about_a_stopped_stream_can_fail() -> None:
+    assert missed(of_stream(STREAM)) == []
+    assert missed(of_stream(replace(STREAM, pieces=2))) == ["text was on its way"]
+    one = {"llm": STREAM.acknowledged["llm"]}
+    assert missed(of_stream(replace(STREAM, acknowledged=one))) == ["both workers acknowledged"]
+    assert missed(of_stream(replace(STREAM, closed_ms=None))) == ["the server saw the stream closed"]
+    assert missed(of_stream(replace(STREAM, gone_ms=3000.1))) == [GONE]
+    assert missed(of_stream(replace(STREAM, ended=19, gone_ms=None))) == [GONE, "processes that ended"]
+    assert missed(of_stream(replace(STREAM, alive=0, ended=0))) == ["processes that ended"]
+    assert missed(of_stream(stopped("worker_kill"))) == ["rung"]
+    assert missed(of_stream(replace(STREAM, run=replace(STREAM.run, exit_code=0)))) == ["the run ended"]
+    assert missed(of_stream(replace(STREAM, run=UNSAID))) == ["rung", "the run ended"]
+    assert missed(of_stream(replace(STREAM, run=replace(STREAM.run, left=1)))) == ["survivors"]
+
+
+def test_every_line_about_a_stopped_tree_can_fail() -> None:
+    assert missed(of_tree(TREE, 12)) == []
+    assert missed(of_tree(TREE, 15)) == ["processes of the tool"]
+    assert missed(of_tree(replace(TREE, acknowledged={}), 12)) == ["both workers acknowledged"]
+    assert missed(of_tree(replace(TREE, gone_ms=6900.1), 12)) == [GONE]
+    assert missed(of_tree(stopped("term"), 12)) == ["rung"]
+    assert missed(of_tree(replace(TREE, run=replace(TREE.run, left=1)), 12)) == ["survivors"]
+
+
+def test_every_line_about_a_worker_that_does_not_answer_can_fail() -> None:
+    assert missed(of_hung(HUNG)) == []
+    assert missed(of_hung(replace(HUNG, acknowledged=STREAM.acknowledged))) == ["the LLM worker acknowledged"]
+    assert missed(of_hung(replace(HUNG, acknowledged={}))) == ["the tool worker did, it says"]
+    assert missed(of_hung(replace(HUNG, closed_ms=None))) == ["the server saw the stream closed"]
+    assert missed(of_hung(replace(HUNG, gone_ms=None))) == [GONE]
+    assert missed(of_hung(replace(HUNG, run=STREAM.run))) == ["rung"]
+
+
+def test_a_time_over_its_bound_is_late_and_at_three_times_its_bound_it_fails() -> None:
+    assert within("gone", 1000.0, 1000) == Check("gone", "1000.0 ms", "ok", "at most 1000 ms")
+    assert within("gone", 3000.0, 1000) == Check("gone", "3000.0 ms", "late", "at most 1000 ms")
+    assert within("gone", 3000.1, 1000) == Check("gone", "3000.1 ms", "FAIL", "at most 1000 ms")
+    assert within("gone", None, 1000) == Check("gone", "never", "FAIL", "at most 1000 ms")
+
+
+def test_the_receipt_is_a_table_of_figures_and_their_bounds() -> None:
+    parts = [
+        Part("a repair", (fact("turns", 5, True), fact("processes left", 2, False))),
+        Part("a stop", (within("gone", 1500, 1000),)),
+    ]
+    assert receipt(parts).splitlines()[:-2] == [
+        "receipt: 2/3 hold",
+        "a repair",
+        "  ok    turns           5",
+        "  FAIL  processes left  2",
+        "a stop",
+        "  late  gone            1500.0 ms  at most 1000 ms",
+    ]
 
 
 def test_the_repository_of_the_demo_has_a_failing_test(tmp_path: Path) -> None:
