@@ -13,6 +13,8 @@ def ending(result: Result) -> str | None:
     match result.reason:
         case "completed":
             return None
+        case "cancelled" if result.cancel is None and result.message:
+            return one_line(result.message)  # nobody has seen it end (F1), or nothing had begun
         case "cancelled":
             return stopped("stopped", result.cancel)
         case "killed":

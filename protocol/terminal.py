@@ -66,6 +66,11 @@ class SharedTerminal:
         return True
 
     @property
+    def taken(self) -> bool:
+        """As far as the page knows."""
+        return self._read() is not None
+
+    @property
     def hung_up(self) -> bool:
         try:
             termios.tcgetattr(self._fd)

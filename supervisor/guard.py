@@ -30,6 +30,8 @@ CLIENT_LOST_S = times.client_lost_s()
 """Longest orderly stop after the client's death, and the supervisor's leaving."""
 LOG_BYTES = 1 << 20
 """Kept of a log: the first tracebacks are those that count."""
+TERMINAL_LOOK_MS = 20
+"""How often the guard, with nothing else left to do, looks whether the client has given the terminal back."""
 _IGNORED = (
     signal.SIGINT,
     signal.SIGTERM,
@@ -65,8 +67,8 @@ def run(chain: Chain, supervisor: Callable[[Chain], None]) -> None:
     supervisor_pidfd = deaths.of_child(pid)
     leftovers = Leftovers(chain.name, pid)
     _watch(chain, supervisor_pidfd)
-    os.close(chain.client_pidfd)
     leftovers.sweep()
+    _restore_terminal(chain)
     _keep_log(chain)
     remove_folder(chain.folder)
 
@@ -89,6 +91,16 @@ def _watch(chain: Chain, supervisor_pidfd: int) -> None:
         if kill_at is not None and time.monotonic() >= kill_at:
             deaths.kill(supervisor_pidfd)
             kill_at = None
+
+
+def _restore_terminal(chain: Chain) -> None:
+    """Rule 1 for a client that dies after its supervisor: one that lives gives the terminal back before it waits for
+    us, one that somebody has stopped may still be killed."""
+    poll = select.poll()
+    poll.register(chain.client_pidfd, select.POLLIN)
+    while chain.terminal.taken:
+        if poll.poll(TERMINAL_LOOK_MS):
+            chain.terminal.restore()
 
 
 def _keep_log(chain: Chain) -> None:

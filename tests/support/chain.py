@@ -21,13 +21,13 @@ def members(running: Running) -> dict[Member, int]:
 
 def starters(running: Running) -> dict[Member, int]:
     """Those who are there before any worker is."""
-    guard = _only_child(running.process.pid)
-    supervisor = _only_child(guard)
+    guard = only_child(running.process.pid)
+    supervisor = only_child(guard)
     return {
         "client": running.process.pid,
         "guard": guard,
         "supervisor": supervisor,
-        "zygote": _only_child(supervisor),
+        "zygote": only_child(supervisor),
     }
 
 
@@ -38,7 +38,8 @@ def _ready(running: Running, role: str) -> int:
     return int(str(running.until(wanted)["pid"]))
 
 
-def _only_child(pid: int) -> int:
+def only_child(pid: int) -> int:
+    """The pid of the one child that `pid` has."""
     (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return int(child)
 
