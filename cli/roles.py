@@ -5,6 +5,7 @@ a listening socket. Imports stay inside: the zygote decides what is loaded when.
 """
 
 import os
+import select
 
 import msgspec
 
@@ -36,11 +37,22 @@ def tool(boot: bytes, _fd: int | None) -> None:
     main(msgspec.msgpack.decode(boot, type=WorkerBoot))
 
 
-def gateway(_boot: bytes, fd: int | None) -> None:
+def gateway(boot: bytes, fd: int | None) -> None:
+    """`boot`: the number of the descriptor that tells of the supervisor's death."""
     import socket
+    import threading
 
     from haltline.gateway.main import run_on
 
     secrets.forget(os.environ)
     linux.set_process_name("gateway")
+    threading.Thread(target=_leave_with, args=(int(boot),), daemon=True).start()
     run_on(socket.socket(fileno=fd))
+
+
+def _leave_with(supervisor: int) -> None:
+    """The zygote ends the gateway; this does where both have died at once. The gateway itself knows none of us."""
+    poll = select.poll()
+    poll.register(supervisor, select.POLLIN)
+    poll.poll()
+    os._exit(0)

@@ -121,7 +121,7 @@ def settle() -> None:
     _outside = Outside(int(os.readlink("/proc/self")), _list_of_children())
     libc = _libc()
     for number in _CRASHES:
-        libc.signal(number, ctypes.cast(libc._exit, ctypes.c_void_p))  # exec puts back the default
+        libc.signal(number, ctypes.cast(libc["_exit"], ctypes.c_void_p))  # exec puts back the default
     _check("keeping mounts to ourselves", libc.mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None))
     libc.umount2(b"/proc", _MNT_DETACH)  # refused in a user namespace (rule 4)
     flags = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC

@@ -266,7 +266,7 @@ class Supervisor:
             except OSError as error:
                 raise ConfigurationProblem(f"cannot listen on 127.0.0.1: {error.strerror}") from error
             self._gateway_url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-            self._spawner.spawn(GATEWAY, "gateway", b"", listener)
+            self._spawner.spawn(GATEWAY, "gateway", b"%d" % self._supervisor_pidfd, listener)
             listener.close()
         return self._gateway_url
 
