@@ -134,7 +134,15 @@ class Running:
                 if matches(event):
                     return event
             looked_at = len(self.events)
-            assert self._read(deadline), f"it ended without that event; stderr: {self._stderr.decode()}"
+            assert self._read(deadline), (
+                f"it ended without that event, {self.process.wait()}; stderr: {self._stderr.decode()}"
+            )
+
+    def until_stderr(self, words: str, within_s: float = WITHIN_S) -> None:
+        """Until these words were written to standard error."""
+        deadline = time.monotonic() + within_s
+        while words.encode() not in self._stderr:
+            assert self._read(deadline), f"it ended without these words; stderr: {self._stderr.decode()}"
 
     def end(self, within_s: float = WITHIN_S) -> Ended:
         """Wait for the command's end."""

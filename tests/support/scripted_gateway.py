@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -48,7 +48,7 @@ class State(msgspec.Struct, frozen=True):
 
 
 class Gateway:
-    def __init__(self, process: "subprocess.Popen[str]", url: str, log: Path) -> None:
+    def __init__(self, process: "subprocess.Popen[str] | subprocess.Popen[bytes]", url: str, log: Path) -> None:
         self.process = process
         self.url = url
         self._log = log
@@ -69,6 +69,24 @@ class Gateway:
                 return found[count - 1]
             select.select((), (), (), 0.005)
         raise AssertionError(f"no {event} of {session} within {PATIENCE_S} s; the log has {self.log()}")
+
+    def requests(self, *, session: str) -> list[LogLine]:
+        return [line for line in self.log() if (line.event, line.session) == ("request", session)]
+
+    def count(self, event: str, *, session: str) -> int:
+        return sum((line.event, line.session) == (event, session) for line in self.log())
+
+    def wait_until_closed(self, *, session: str) -> None:
+        """Until each response of a session has ended, or was left."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            lines = [line for line in self.log() if line.session == session]
+            open_ids = {line.id for line in lines if line.event == "request"}
+            open_ids -= {line.id for line in lines if line.event in ("end", "disconnect")}
+            if not open_ids:
+                return
+            select.select((), (), (), 0.005)
+        raise AssertionError(f"requests of {session} are open after {PATIENCE_S} s; the log has {self.log()}")
 
     def state(self) -> State:
         answer = httpx.get(f"{self.url.removesuffix('/v1')}/_haltline/state", trust_env=False)
@@ -163,10 +181,12 @@ def read_stream(body: str) -> Stream:
 
 
 @contextmanager
-def running(folder: Path, *, scenario: str | None = None) -> Generator[Gateway]:
-    """A gateway on a free port, ended by SIGTERM; fails if it does not end well."""
+def running(
+    folder: Path, *, scenario: str | None = None, program: Sequence[str] = ("-m", "haltline.gateway")
+) -> Generator[Gateway]:
+    """A gateway on a free port, ended by SIGTERM; fails if it does not end well. `program`: how Python finds it."""
     log = folder / "gateway.jsonl"
-    command = [sys.executable, "-I", "-m", "haltline.gateway", "--log", str(log)]
+    command = [sys.executable, "-I", *program, "--log", str(log)]
     if scenario is not None:
         command += ["--scenario", scenario]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={"PATH": os.environ["PATH"]})
