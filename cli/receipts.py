@@ -46,12 +46,12 @@ def of(receipt: Receipt) -> Stopped:
 
 def in_words(row: Stopped, done: str) -> str:
     """`abcdef01: stopped in 4 ms: stream closed, 0 processes ended by force, 0 left, rung ack`."""
-    who = "a supervisor" if row.session_id is None else row.session_id
+    who = row.session_id or "a supervisor that did not answer"
     if row.worker is not None:
         who = f"{who}, {row.worker} worker"
     if row.already_stopped or row.total_ms is None or row.rung is None:
         return f"{who}: already stopped"
-    if row.supervisor_ended:
+    if row.supervisor_ended and row.session_id is not None:
         done = f"{done} with its supervisor, which did not answer,"
     receipt = CancelReceipt(
         stream_ms=row.stream_ms,

@@ -377,6 +377,7 @@ class SessionHost:
             worker_ids,
             answers,
             began_s=self._loop.time(),
+            rung="pidns" if role == "tool" and self.settings.isolation == "pidns" else "worker_kill",
             stream_open=role == "llm" and session.stream_open(self._state),
             tools_open=role == "tool" and session.current_tool(self._state) is not None,
         )

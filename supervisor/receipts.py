@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from haltline.protocol.client_messages import Receipt
 from haltline.protocol.events import CancelReceipt
 from haltline.protocol.ids import Role, SessionId, WorkerId
+from haltline.protocol.kinds import Rung
 from haltline.supervisor.clients import ClientId, ClientLane
 
 Answer = Callable[[CancelReceipt | None], None]
@@ -49,7 +50,8 @@ class Request:
 
 
 class Killing:
-    """The end of some workers of a session (rule 2). `stream_open`, `tools_open`: what goes with them."""
+    """The end of some workers of a session (rule 2). `rung`: the hardest that their end takes. `stream_open`,
+    `tools_open`: what goes with them."""
 
     def __init__(
         self,
@@ -57,12 +59,14 @@ class Killing:
         answers: Collection[Answer],
         *,
         began_s: float,
+        rung: Rung,
         stream_open: bool = False,
         tools_open: bool = False,
     ) -> None:
         self._left = set(workers)
         self._answers = tuple(answers)
         self._began_s = began_s
+        self._rung: Rung = rung
         self._stream_open = stream_open
         self._tools_open = tools_open
         self._killed = 0
@@ -100,7 +104,7 @@ class Killing:
             stream_ms=ms if self._stream_open else None,
             tools_ms=ms if self._tools_open else None,
             total_ms=ms,
-            rung="worker_kill",
+            rung=self._rung,
             killed=self._killed,
             survivors=self._survivors,
         )

@@ -47,7 +47,7 @@ def test_the_version() -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"haltline {VERSION}\n", "")
 
 
-@pytest.mark.parametrize("command", [(), ("run",), ("chat",), ("ps",), ("gateway",), ("demo",)])
+@pytest.mark.parametrize("command", [(), ("run",), ("chat",), ("ps",), ("cancel",), ("kill",), ("gateway",), ("demo",)])
 def test_help_is_there_for_every_command(command: tuple[str, ...]) -> None:
     ended = haltline(*command, "--help")
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -119,6 +119,12 @@ def test_a_stdout_that_takes_nothing_is_no_bug(arguments: tuple[str, ...]) -> No
         (("run", "-m", "demo", "one", "two"), "unexpected extra argument"),
         (("chat", "-m", "demo", "word"), "unexpected extra argument"),
         (("ps", "word"), "unexpected extra argument"),
+        (("cancel",), "name one session, or --all (see `haltline ps`)"),
+        (("cancel", "9f3a21bc", "--all"), "name one session, or --all (see `haltline ps`)"),
+        (("kill",), "name one session or worker, or --all (see `haltline ps`)"),
+        (("kill", "--all", "--worker", "llm"), "--worker is for one session: name it"),
+        (("kill", "9f3a21bc", "--worker", "both"), "'both' is not one of 'llm', 'tool'"),
+        (("kill", "9f3a21bc"), "no session or worker '9f3a21bc'; nothing runs"),
         (("gateway", "--port", "99999"), "'--port'"),
     ],
 )
@@ -303,6 +309,13 @@ def test_a_door_that_refuses_is_told_in_its_own_words(home: Path) -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (77, "[]\n", "haltline ps: a tool may not\n")
 
 
+@pytest.mark.parametrize("command", ["cancel", "kill"])
+def test_nothing_to_stop_is_no_error(home: Path, command: str) -> None:
+    ended = haltline(command, "--all")
+    said = f"haltline {command}: nothing runs (looked in {home}/run)\n"
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", said)
+
+
 def test_a_supervisor_that_does_not_answer_is_named_and_holds_up_nobody(home: Path) -> None:
     folder = home / "run" / "one"
     folder.mkdir(parents=True)
@@ -333,14 +346,15 @@ def test_the_gateway_serves_until_a_signal_ends_it() -> None:
         assert process.wait(10) == 0
 
 
-def test_ps_loads_nothing_that_it_does_not_need() -> None:
+@pytest.mark.parametrize("command", [["ps", "--json"], ["cancel", "--all", "--json"], ["kill", "--all", "--json"]])
+def test_a_second_terminal_loads_nothing_that_it_does_not_need(command: list[str]) -> None:
     """M1: it has to work while the machine is overloaded."""
     program = (
-        "import sys, json; from haltline.cli.main import cli; cli(None, ['ps', '--json']); "
+        f"import sys, json; from haltline.cli.main import cli; cli(None, {command!r}); "
         "print(json.dumps(sorted(sys.modules)))"
     )
     said = subprocess.check_output([sys.executable, "-I", "-c", program], text=True, timeout=30)
     modules = json.loads(said.splitlines()[-1])
-    unwanted = {"asyncio", "httpx", "rich", "psutil", "ssl", "haltline.cli.client", "haltline.cli.options"}
+    unwanted = {"asyncio", "httpx", "rich", "psutil", "sqlite3", "ssl", "haltline.cli.client", "haltline.cli.options"}
     assert unwanted.isdisjoint(modules)
     assert {"click", "zmq", "msgspec"} <= set(modules)

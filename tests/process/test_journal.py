@@ -290,6 +290,37 @@ def test_a_wal_that_was_left_behind_is_taken_up_by_the_next_to_open(
     journal.close()
 
 
+@pytest.mark.parametrize("closed", [False, True], ids=["while it is written to", "after its last writer"])
+def test_sessions_are_found_by_the_beginning_of_their_names_without_holding_up_a_writer(
+    path: Path, closed: bool
+) -> None:
+    journal = Journal.open(str(path))
+    for session in ("a0000000", "ab000000", "ab000001", "b0000000"):
+        for seq in (1, 2):
+            journal.append(session, seq, TS, "init", b"{}")
+    journal.commit()
+    journal.append("c0000000", 1, TS, "init", b"{}")
+    if closed:
+        journal.close()
+    find = journal_module.named
+    assert find(str(path), "a0") == ("a0000000",)
+    assert find(str(path), "ab000001") == ("ab000001",)
+    assert find(str(path), "ab") == ("ab000000", "ab000001")
+    assert find(str(path), "a", most=9) == ("a0000000", "ab000000", "ab000001")
+    assert find(str(path), "c") == (("c0000000",) if closed else ())
+    assert find(str(path), "b1") == ()
+    if not closed:
+        journal.close()
+
+
+def test_a_file_that_is_none_of_ours_has_no_session(path: Path) -> None:
+    path.parent.mkdir()
+    assert journal_module.named(str(path), "a") == ()
+    assert not path.exists()
+    path.write_bytes(b"something else\n" * 100)
+    assert journal_module.named(str(path), "a") == ()
+
+
 def test_an_ephemeral_session_keeps_nothing() -> None:
     journal = NoJournal()
     journal.append("a0000000", 1, TS, "init", b"{}")
