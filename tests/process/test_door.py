@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 import signal
 import subprocess
@@ -14,8 +15,10 @@ import msgspec
 import pytest
 from support.asking_gateway import AskingGateway, asking
 from support.command import COMMAND, Running
+from support.isolations import ISOLATIONS
 
 from haltline.protocol.client_messages import PsRow, Refused
+from haltline.protocol.kinds import Isolation
 
 KNOCKS = Path(__file__).resolve().parent.parent / "support" / "vices" / "knocks.py"
 A_TOOL_MAY_NOT = "a tool of a session may not control sessions; use a terminal of your own"
@@ -48,15 +51,28 @@ def read(told: Path) -> Told:
     return msgspec.json.decode(told.read_bytes(), type=Told)
 
 
-@pytest.mark.parametrize("mode", ["plain", "daemon"])
+QUICK = {("plain", ISOLATIONS[0]), ("daemon", ISOLATIONS[-1])}
+
+
+@pytest.mark.parametrize(
+    ("mode", "isolation"),
+    [
+        pytest.param(*case, marks=() if case in QUICK else pytest.mark.ci)
+        for case in itertools.product(("plain", "daemon"), ISOLATIONS)
+    ],
+)
 def test_a_tool_is_refused_where_a_second_terminal_is_served(
-    gateway: AskingGateway, home: Path, tmp_path: Path, mode: Literal["plain", "daemon"]
+    gateway: AskingGateway, home: Path, tmp_path: Path, mode: Literal["plain", "daemon"], isolation: Isolation
 ) -> None:
-    """`daemon`: with a session of its own and a parent that has ended. It is still below the tool worker."""
+    """`daemon`: with a session of its own and a parent that has ended. It is still below the tool worker, and in a
+    namespace it is where the kernel says so to the door, in the door's numbers."""
     inside, outside = tmp_path / "inside.json", tmp_path / "outside.json"
     gateway.command = shlex.join(knocking(home, inside, mode))
     running = Running(
-        ["run", "-m", "any", "--base-url", gateway.base_url, "-y", "--json", "-C", str(tmp_path), "knock"]
+        [
+            *("run", "-m", "any", "--base-url", gateway.base_url, "-y", "--json", "-C", str(tmp_path)),
+            *("--isolation", isolation, "knock"),
+        ]
     )
     result = running.until("tool_result")
     assert (result["status"], result["ok"]) == ("done", True), result

@@ -102,6 +102,8 @@ def number_inside(pid: int) -> int:
 class TestInANamespace:
     """What holds where it can be had."""
 
+    __test__ = bool(NAMESPACED)
+
     def test_all_six_killed_at_once_leave_nothing(self, place: Place) -> None:
         """G2, P1: a tree that ignores SIGTERM, daemons in it."""
         running = place.start("-m", "demo/tool_tree", "-y", "--isolation", "pidns")
@@ -377,58 +379,63 @@ def start(who: Who, change: str) -> Told:
     return msgspec.json.decode(ended.stdout, type=Told)
 
 
-@as_each_of(NAMESPACED)
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        pytest.param("", Told(statuses=[0, 0], words="begun as 1"), id="nobody"),
-        pytest.param(
-            "namespaces.enter = lambda place: die()",
-            Told(problem="no PID namespace for it: its helper ended without a word", statuses=[-9]),
-            id="the helper before it forks",
-        ),
-        pytest.param(
-            """
-            fork = namespaced.fork
-            def forks_and_dies(body):
-                pid = fork(body)
-                if os.getpid() != mine:
-                    die()
-                return pid
-            mine = os.getpid()
-            namespaced.fork = forks_and_dies
-            """,
-            Told(problem="no PID namespace for it: its helper ended without a word", statuses=[-9, 0]),
-            id="the helper before it tells",
-        ),
-        pytest.param(
-            """
-            namespaced.HELPER_S = 0.2
-            namespaces.enter = lambda place: os.kill(os.getpid(), signal.SIGSTOP)
-            """,
-            Told(problem="no PID namespace for it: its helper did not answer within 0.2 s", statuses=[-9]),
-            id="nobody, and the helper is stopped",
-        ),
-        pytest.param(
-            """
-            def refuse(place):
-                raise Refused("making it: a limit is reached")
-            namespaces.enter = refuse
-            """,
-            Told(problem="no PID namespace for it: making it: a limit is reached", statuses=[0]),
-            id="nobody, and the system refuses the helper",
-        ),
-        pytest.param(
-            """
-            def refuse():
-                raise Refused("mounting /proc: the system does not allow it")
-            namespaces.settle = refuse
-            """,
-            Told(statuses=[0, 1], words="no PID namespace for it: mounting /proc: the system does not allow it"),
-            id="process 1, in its words",
-        ),
-    ],
-)
-def test_who_dies_in_the_start_of_process_1_is_told_and_leaves_nobody(who: Who, change: str, told: Told) -> None:
-    """L3. Whoever waits there waits for all of its children: one that stayed would hold it up for ever."""
-    assert start(who, change) == told
+class TestTheStartOfProcess1:
+    """As above."""
+
+    __test__ = bool(NAMESPACED)
+
+    @as_each_of(NAMESPACED)
+    @pytest.mark.parametrize(
+        ("change", "told"),
+        [
+            pytest.param("", Told(statuses=[0, 0], words="begun as 1"), id="nobody"),
+            pytest.param(
+                "namespaces.enter = lambda place: die()",
+                Told(problem="no PID namespace for it: its helper ended without a word", statuses=[-9]),
+                id="the helper before it forks",
+            ),
+            pytest.param(
+                """
+                fork = namespaced.fork
+                def forks_and_dies(body):
+                    pid = fork(body)
+                    if os.getpid() != mine:
+                        die()
+                    return pid
+                mine = os.getpid()
+                namespaced.fork = forks_and_dies
+                """,
+                Told(problem="no PID namespace for it: its helper ended without a word", statuses=[-9, 0]),
+                id="the helper before it tells",
+            ),
+            pytest.param(
+                """
+                namespaced.HELPER_S = 0.2
+                namespaces.enter = lambda place: os.kill(os.getpid(), signal.SIGSTOP)
+                """,
+                Told(problem="no PID namespace for it: its helper did not answer within 0.2 s", statuses=[-9]),
+                id="nobody, and the helper is stopped",
+            ),
+            pytest.param(
+                """
+                def refuse(place):
+                    raise Refused("making it: a limit is reached")
+                namespaces.enter = refuse
+                """,
+                Told(problem="no PID namespace for it: making it: a limit is reached", statuses=[0]),
+                id="nobody, and the system refuses the helper",
+            ),
+            pytest.param(
+                """
+                def refuse():
+                    raise Refused("mounting /proc: the system does not allow it")
+                namespaces.settle = refuse
+                """,
+                Told(statuses=[0, 1], words="no PID namespace for it: mounting /proc: the system does not allow it"),
+                id="process 1, in its words",
+            ),
+        ],
+    )
+    def test_who_dies_in_it_is_told_and_leaves_nobody(self, who: Who, change: str, told: Told) -> None:
+        """L3. Whoever waits there waits for all of its children: one that stayed would hold it up for ever."""
+        assert start(who, change) == told

@@ -10,6 +10,9 @@ import pytest
 from support import scripted_gateway
 from support.chain import MEMBERS, members
 from support.command import Running
+from support.isolations import ISOLATIONS
+
+from haltline.protocol.kinds import Isolation
 
 KEY = "key-that-nobody-else-may-have-7f3a"
 
@@ -51,9 +54,18 @@ def test_a_key_is_in_no_block_file_or_tool_of_ours_and_reaches_the_server(
     assert sent == ["present"]  # the gateway's log hides keys too
 
 
-@pytest.mark.parametrize("variable", ["OPENAI_API_KEY", "MY_OWN_API_KEY"])
-def test_a_tool_does_not_see_the_key(tmp_path: Path, variable: str) -> None:
-    running = Running(["run", "-m", "demo/tool_tree", "-y", "--json", "-C", str(tmp_path), "hi"], extra={variable: KEY})
+@pytest.mark.parametrize(
+    ("variable", "isolation"),
+    [
+        ("OPENAI_API_KEY", ISOLATIONS[-1]),
+        ("MY_OWN_API_KEY", ISOLATIONS[-1]),
+        pytest.param("OPENAI_API_KEY", "subreaper", marks=pytest.mark.ci),
+        pytest.param("OPENAI_API_KEY", "groups", marks=pytest.mark.ci),
+    ],
+)
+def test_a_tool_does_not_see_the_key(tmp_path: Path, variable: str, isolation: Isolation) -> None:
+    options = ("-m", "demo/tool_tree", "-y", "--json", "--isolation", isolation, "-C", str(tmp_path))
+    running = Running(["run", *options, "hi"], extra={variable: KEY})
     pid = int(str(running.until("tool_start")["pid"]))
     block = Path(f"/proc/{pid}/environ").read_bytes()  # a tool is its user's own, and open to it
     assert KEY.encode() not in block
