@@ -6,7 +6,8 @@
 3. Zygote dead: its children, living workers, orphans and the spare alike, have become ours. Ends of those workers are
    then seen through the pidfds, and what is below us and is no living worker and not the spare is swept here.
 4. The spare is the zygote from then on. It is asked again for the workers that were asked for and not reported: the
-   dead zygote let none of them begin (zygote.py, rule 8). A request over which two zygotes died is a failed start.
+   none of them has begun (zygote.py, rule 8). The first of them may be what it died of: it takes requests in order. A
+   request over which two zygotes died is a failed start.
 5. Without a spare no worker can be started any more: each is a failed start, in words, and a run that needs one ends.
 6. A zygote that is stopped, or silent, while it owes something (the start of a worker, the word of a death that the
    pidfd shows, a sweep) is killed, and rule 3 holds. One that owes nothing may be stopped as long as it likes. Time is
@@ -25,7 +26,7 @@ from haltline.protocol.ids import WorkerId
 from haltline.supervisor import zygote
 from haltline.supervisor.zygote_link import ZygoteLink
 
-TRIES = 2
+DEATHS = 2
 """Zygotes that may die over one request (rule 4)."""
 STOPPED_LOOKS = 2
 """In a row: a single one may be a debugger that holds it for a moment."""
@@ -39,7 +40,8 @@ class WorkerProcess(msgspec.Struct, kw_only=True):
     request: zygote.Spawn
     listener_fd: int = -1
     """Goes with the request; kept until the worker is reported. -1: none."""
-    tries: int = 0
+    deaths: int = 0
+    """Zygotes that died when this was the first that they had been asked for and had not reported (rule 4)."""
     pid: int = 0
     """0 until the zygote reported it."""
     pidfd: int = -1
@@ -160,7 +162,6 @@ class Spawner:
                 link.kill()
 
     def _request(self, to: ZygoteLink, worker: WorkerProcess) -> None:
-        worker.tries += 1
         to.ask(worker.request, () if worker.listener_fd < 0 else (os.dup(worker.listener_fd),))
         self._expect(worker)
 
@@ -170,15 +171,17 @@ class Spawner:
         self._last_report = self._looks + 1
         match report:
             case zygote.Spawned(worker_id=worker_id, pid=pid):
+                zygote.let_begin(fds[1])
                 self._spawned(worker_id, pid, fds[0])
             case zygote.Exited(worker_id=worker_id, words=words):
                 self._exited(worker_id, words)
             case zygote.Swept(worker_id=worker_id, killed=killed, survivors=survivors):
                 self._swept(worker_id, killed, survivors)
             case zygote.SpareReady(pid=pid):
+                zygote.let_begin(fds[1])
                 if self._spare is not None:
                     self._spare.close()
-                self._spare = ZygoteLink(pid, deaths.came(fds[0], pid), socket.socket(fileno=fds[1]))
+                self._spare = ZygoteLink(pid, deaths.came(fds[0], pid), socket.socket(fileno=fds[2]))
 
     def _spawned(self, worker_id: WorkerId, pid: int, pidfd: int) -> None:
         worker = self._workers[worker_id]
@@ -252,6 +255,9 @@ class Spawner:
         self._zygote = self._successor()
         if self._zygote is None:
             self.zygote_ended.set()
+        unreported = [worker for worker in self._workers.values() if not worker.pid and not worker.exited]
+        for worker in unreported[:1]:
+            worker.deaths += 1
         for worker in list(self._workers.values()):
             if worker.pidfd >= 0:
                 worker.ours = True
@@ -280,7 +286,7 @@ class Spawner:
         """Rule 4."""
         if self._zygote is None or worker.killed:
             self._lost(worker.worker_id, GONE)
-        elif worker.tries >= TRIES:
+        elif worker.deaths >= DEATHS:
             self._lost(worker.worker_id, DEADLY)
         else:
             self._request(self._zygote, worker)

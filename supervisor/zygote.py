@@ -16,11 +16,11 @@
    was done by then, and does the rest itself.
 7. Its spare is a fork of it that does nothing until the supervisor, which has the other end of its requests, says
    Serve: then it is the zygote. It is forked when everything is imported, whose pages it then shares; forked before
-   that, it made the first request 6 ms later. One that dies is replaced, SPARES in SPARES_WINDOW_S; the end of the
-   zygote's own work is its end too.
-8. A worker, or a spare, begins only when the supervisor's end of the socket holds the report of it, which outlives
-   the zygote. So what was asked for and is not reported when the zygote dies never began, and may be asked for again
-   (spawner.py).
+   that, it made the first request 6 ms later. One that dies is replaced, SPARES in SPARES_WINDOW_S; one that begins to
+   serve has a spare of its own before it serves anybody. The end of the zygote's own work is its spare's end too.
+8. A worker, or a spare, begins when the supervisor has the report of it and says so, through a pipe whose writing end
+   travels with the report and is nowhere else. So what was asked for and is not reported when the zygote dies never
+   begins, and may be asked for again (spawner.py); what is reported begins, whoever has died since.
 """
 
 import gc
@@ -80,7 +80,7 @@ class Serve(msgspec.Struct, frozen=True, kw_only=True, tag="serve"):
 
 
 class Spawned(msgspec.Struct, frozen=True, kw_only=True, tag="spawned"):
-    """Zygote -> supervisor, with the worker's pidfd (rule 8)."""
+    """Zygote -> supervisor, with the worker's pidfd and the pipe that lets it begin (rule 8)."""
 
     worker_id: WorkerId
     pid: int
@@ -103,7 +103,8 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True, tag="swept"):
 
 
 class SpareReady(msgspec.Struct, frozen=True, kw_only=True, tag="spare_ready"):
-    """Zygote -> supervisor, with the spare's pidfd and the socket for requests to it. The one before it is dead."""
+    """Zygote -> supervisor, with the spare's pidfd, the pipe that lets it begin (rule 8), and the socket for requests.
+    The one before it is dead."""
 
     pid: int
 
@@ -115,7 +116,7 @@ encode = msgspec.msgpack.Encoder().encode
 decode_request: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 decode_report: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
 REQUEST_BYTES = 65_536
-REPORT_FDS = 2
+REPORT_FDS = 3
 
 
 class _Child(msgspec.Struct, kw_only=True):
@@ -131,15 +132,6 @@ class _Child(msgspec.Struct, kw_only=True):
 class _Spare(msgspec.Struct, frozen=True):
     pid: int
     pidfd: int
-
-
-class _Unsent(msgspec.Struct, frozen=True):
-    """A report that waits for room in the socket; its descriptors are its own."""
-
-    data: bytes
-    fds: tuple[int, ...]
-    go_w: int
-    """One byte for the fork that is reported, once it is (rule 8); -1: none waits."""
 
 
 class Zygote:
@@ -169,7 +161,8 @@ class Zygote:
         self._children: dict[int, _Child] = {}
         self._sweeps: dict[WorkerId, trees.Sweep] = {}
         self._leave_by: float | None = None
-        self._unsent: deque[_Unsent] = deque()
+        self._unsent: deque[tuple[bytes, tuple[int, ...]]] = deque()
+        """Reports that wait for room in the socket, with descriptors of their own."""
         self._spare: _Spare | None = None
         self._spare_deaths: tuple[float, ...] = ()
         """Of the last SPARES_WINDOW_S, monotonic."""
@@ -243,6 +236,7 @@ class Zygote:
                 case Serve():
                     self._is_spare = False
                     linux.set_process_name("zygote")
+                    self._fork_spare()  # first of all: what killed its predecessor may be the next request
 
     def _spawn(self, spawn: Spawn, extra_fd: int | None) -> None:
         words_r, words_w = os.pipe()
@@ -274,7 +268,7 @@ class Zygote:
         )
         self._children[pid] = child
         self._poll.register(words_r, select.POLLIN)
-        self._tell(Spawned(worker_id=spawn.worker_id, pid=pid), (child.pidfd,), go_w)
+        self._tell(Spawned(worker_id=spawn.worker_id, pid=pid), (os.dup(child.pidfd), go_w))
 
     def _become_worker(self, words_w: int) -> None:
         """In the fork of a worker."""
@@ -295,8 +289,8 @@ class Zygote:
             os.close(child.pidfd)
             if child.words_fd >= 0:
                 os.close(child.words_fd)
-        for unsent in self._unsent:
-            _close(*unsent.fds, unsent.go_w)
+        for _, fds in self._unsent:
+            _close(*fds)
         if self._spare is not None:
             os.close(self._spare.pidfd)
 
@@ -306,29 +300,27 @@ class Zygote:
                 child.deliberate = True
                 deaths.kill(child.pidfd)
 
-    def _tell(self, report: Report, fds: tuple[int, ...] = (), go_w: int = -1) -> None:
-        """In order; a supervisor that does not read for a while holds nothing up here. One that left needs no word."""
+    def _tell(self, report: Report, fds: tuple[int, ...] = ()) -> None:
+        """In order; a supervisor that does not read for a while holds nothing up here. One that left needs no word.
+        `fds` go with it, and are not ours any more."""
         if self._leave_by is not None:
-            _close(go_w)
+            _close(*fds)
             return
-        self._unsent.append(_Unsent(encode(report), tuple(os.dup(fd) for fd in fds), go_w))
+        self._unsent.append((encode(report), fds))
         self._send_reports()
 
     def _send_reports(self) -> None:
         while self._unsent:
-            unsent = self._unsent[0]
+            data, fds = self._unsent[0]
             try:
-                socket.send_fds(self._requests, [unsent.data], unsent.fds)
+                socket.send_fds(self._requests, [data], fds)
             except BlockingIOError:
                 self._poll.register(self._requests, select.POLLIN | select.POLLOUT)
                 return
             except ConnectionError:
                 self._begin_leaving()
-            else:
-                if unsent.go_w >= 0:
-                    _let_begin(unsent.go_w)
             self._unsent.popleft()
-            _close(*unsent.fds, unsent.go_w)
+            _close(*fds)
         if self._leave_by is None:
             self._poll.register(self._requests, select.POLLIN)
 
@@ -474,12 +466,11 @@ class Zygote:
             pid = fork(body)
         except ConfigurationProblem:  # no room for another process: as if it had died
             self._spare_deaths = (*self._spare_deaths, time.monotonic())[-SPARES:]
-            os.close(go_w)
+            _close(go_w, ours.detach())
         else:
             self._spare = _Spare(pid, deaths.of_child(pid))
-            self._tell(SpareReady(pid=pid), (self._spare.pidfd, ours.fileno()), go_w)
+            self._tell(SpareReady(pid=pid), (os.dup(self._spare.pidfd), go_w, ours.detach()))
         os.close(go_r)
-        ours.close()
         theirs.close()
 
 
@@ -493,15 +484,18 @@ def _close(*fds: int) -> None:
             os.close(fd)
 
 
-def _let_begin(go_w: int) -> None:
+def let_begin(go_w: int) -> None:
+    """The supervisor's word to a fork that was reported (rule 8). Closes the pipe."""
     try:
         os.write(go_w, b"\n")
     except BrokenPipeError:  # it is dead already, which will be seen
-        return
+        pass
+    finally:
+        os.close(go_w)
 
 
 def _may_begin(go_r: int) -> bool:
-    """Waits for the zygote's word (rule 8); False: it died before it could give it."""
+    """Waits for the supervisor's word (rule 8); False: nobody is left who could give it."""
     begin = os.read(go_r, 1) != b""
     os.close(go_r)
     return begin
