@@ -20,10 +20,10 @@ from haltline.protocol.settings import StreamLimits
 
 Deadlines = Mapping[str, float]
 
-DeadlineKind = Literal["retry", "seconds", "seconds_warning", "work", "hang", "ack", "done", "gone"]
-"""retry: the wait before the next attempt ends. seconds, seconds_warning: active time of the run. work: a piece
-of work given out should long be over. hang: no heartbeat while work is due. ack, done: reports of a stop.
-gone: a killed or dead worker should have been seen empty."""
+DeadlineKind = Literal["start", "retry", "seconds", "seconds_warning", "work", "hang", "ack", "done", "gone"]
+"""start: a worker that was asked for should be ready. retry: the wait before the next attempt ends. seconds,
+seconds_warning: active time of the run. work: a piece of work given out should long be over. hang: no heartbeat while
+work is due. ack, done: reports of a stop. gone: a killed or dead worker should have been seen empty."""
 
 
 def grace_s(by: CancelBy, level: int) -> float:
@@ -77,8 +77,8 @@ def moved(deadlines: Deadlines, gap_s: float) -> dict[str, float]:
     return {name: at + gap_s for name, at in deadlines.items()}
 
 
-def only(deadlines: Deadlines, kind: DeadlineKind) -> dict[str, float]:
-    return {name: at for name, at in deadlines.items() if name.partition(":")[0] == kind}
+def only(deadlines: Deadlines, *kinds: DeadlineKind) -> dict[str, float]:
+    return {name: at for name, at in deadlines.items() if name.partition(":")[0] in kinds}
 
 
 def without_kinds(deadlines: Deadlines, *kinds: DeadlineKind) -> dict[str, float]:

@@ -246,4 +246,4 @@ def _finish(
     state.hung = None
     state.run = Run()
     state.ledger = budget.paused(state.ledger, d.now)
-    state.deadlines = deadlines.only(state.deadlines, "gone")
+    state.deadlines = deadlines.only(state.deadlines, "start", "gone")

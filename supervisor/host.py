@@ -39,7 +39,7 @@ from haltline.protocol.messages import (
     Shutdown,
 )
 from haltline.protocol.settings import SessionSettings
-from haltline.protocol.times import WORKER_LEAVE_S, WORKER_START_S, gone_s
+from haltline.protocol.times import WORKER_LEAVE_S, gone_s
 from haltline.supervisor import session
 from haltline.supervisor.clients import ClientId, ClientLane
 from haltline.supervisor.effects import (
@@ -113,8 +113,8 @@ class SessionHost:
         """Recorded, not yet committed, so not yet shown (rule 2)."""
         self._feeding = False
         self._timer: asyncio.TimerHandle | None = None
-        self._impatience: dict[WorkerId, asyncio.TimerHandle] = {}
-        """For the start of a worker, and for its leaving; then it is killed."""
+        self._leaving: dict[WorkerId, asyncio.TimerHandle] = {}
+        """Workers that were told to go, and when they are killed if they do not."""
         self._owed: dict[WorkerId, Cancel] = {}
         self._resend: asyncio.TimerHandle | None = None
         self._waiting: list[Answer] = []
@@ -122,6 +122,7 @@ class SessionHost:
         self._killings: list[Killing] = []
         self._last_result: events.Result | None = None
         self._closing = False
+        self._broken = False
         self._closed = False
 
     # Stimuli
@@ -142,8 +143,10 @@ class SessionHost:
         return session.is_running(self._state)
 
     def feed(self, stimulus: AnyStimulus) -> None:
-        """Rule 1."""
+        """Rule 1. Of a session that is broken or closed nothing goes on, whatever is still said to it."""
         self._notice_gap()
+        if self._broken or self._closed:
+            return
         self._queue.append(stimulus)
         if self._feeding:
             return
@@ -201,7 +204,6 @@ class SessionHost:
 
     def _worker_ready(self, handle: WorkerHandle) -> None:
         handle.ready = True
-        self._impatient_no_more(handle)
         self._mailbox.send(
             handle.worker_id,
             Ready(
@@ -237,7 +239,9 @@ class SessionHost:
 
     def worker_exited(self, handle: WorkerHandle, words: str) -> None:
         handle.exited = True
-        self._impatient_no_more(handle)
+        leaving = self._leaving.pop(handle.worker_id, None)
+        if leaving is not None:
+            leaving.cancel()
         self._owed.pop(handle.worker_id, None)
         if handle.ready:
             self.feed(WorkerExited(role=handle.role, worker_id=handle.worker_id, pid=handle.pid, words=words))
@@ -253,17 +257,6 @@ class SessionHost:
         self._killings = [killing for killing in self._killings if not killing.over]
         self._close_if_empty()
 
-    def _impatient_no_more(self, handle: WorkerHandle) -> None:
-        """It is ready, or dead: what was waited for has come."""
-        timer = self._impatience.pop(handle.worker_id, None)
-        if timer is not None:
-            timer.cancel()
-
-    def _start_late(self, handle: WorkerHandle) -> None:
-        """It said nothing in time: its end, which follows, is a failed start."""
-        if not handle.ready and not handle.exited:
-            self.workers.kill(handle.role)
-
     # Effects
 
     def _perform(self, effect: AnyEffect) -> None:
@@ -273,8 +266,7 @@ class SessionHost:
                 return
             case SpawnWorker(role=role):
                 self._commit()
-                handle = self.workers.start(role)
-                self._impatience[handle.worker_id] = self._loop.call_later(WORKER_START_S, self._start_late, handle)
+                self.workers.start(role)
             case SendAttempt(message=attempt):
                 # What it says follows from the rows before it; written out, each turn would repeat all earlier ones.
                 slim = msgspec.structs.replace(attempt, system="", items=(), tools=())
@@ -405,6 +397,7 @@ class SessionHost:
 
     def _end_broken(self, message: str, exit_code: int) -> None:
         """Rule 6."""
+        self._broken = True
         self._record.abandon()
         self._queue.clear()
         self._unsent.clear()
@@ -436,9 +429,7 @@ class SessionHost:
         for handle in self.workers.alive():
             if handle.ready:
                 self.workers.tell(handle.role, Shutdown())
-                self._impatience[handle.worker_id] = self._loop.call_later(
-                    WORKER_LEAVE_S, self.workers.kill, handle.role
-                )
+                self._leaving[handle.worker_id] = self._loop.call_later(WORKER_LEAVE_S, self.workers.kill, handle.role)
             else:
                 self.workers.kill(handle.role)
         self._close_if_empty()

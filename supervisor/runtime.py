@@ -208,8 +208,8 @@ class Supervisor:
                 host.close(CancelAsked(by="client"))
 
     def _open(self, client: ClientId, message: OpenSession) -> None:
-        if self._client_lost:
-            self._refuse(client, "the terminal that started this supervisor is gone; it takes no new session")
+        if self._client_lost or self._ended.is_set():
+            self._refuse(client, "this supervisor is ending and takes no new session")
             return
         settings = message.settings
         isolation = self._isolation_of(settings.isolation)

@@ -4,9 +4,9 @@ Rules
 1. A seat is filled when a run begins and when its worker is lost during one; between runs it may stay empty, so a
    session that is being left is not filled behind the back of its shell.
 2. A dead worker's seat is empty only when its tree was swept: a session never has two workers of a role.
-3. A worker that ends before it was ready is a failed start: START_TRIES in a row, then the seat gives up, in the
-   worker's own words. A worker that was ready and is lost is a restart: RESTARTS in RESTART_WINDOW_S, the next
-   gives up. What needs the seat then ends with reason worker_failed; what does not, goes on.
+3. A worker that ends before it was ready, or is not ready in time, is a failed start: START_TRIES in a row, then the
+   seat gives up, in the worker's own words. A worker that was ready and is lost is a restart: RESTARTS in
+   RESTART_WINDOW_S, the next gives up. What needs the seat then ends with reason worker_failed; what does not, goes on.
 4. A prompt is a new chance for a seat that gave up.
 5. Of a worker's words, one line is shown and kept (last_words.py): they may be a traceback, which is in the log.
 """
@@ -23,6 +23,7 @@ from haltline.supervisor.stimuli import Swept, WorkerExited, WorkerReady, Worker
 START_TRIES = 3
 RESTARTS = 3
 RESTART_WINDOW_S = 60.0
+NOT_READY = f"it was not ready within {times.WORKER_START_S:g} s"
 NAMES: dict[Role, str] = {"llm": "LLM worker", "tool": "tool worker"}
 
 
@@ -38,30 +39,35 @@ def fill_all(d: Draft) -> None:
 
 def ready(d: Draft, said: WorkerReady) -> None:
     d.set_seat(Seat(role=said.role, state="ready", worker_id=said.worker_id, pid=said.pid))
+    _await_start_no_more(d, said.role)
     d.show(events.Worker(role=said.role, pid=said.pid, state="ready"))
 
 
 def start_failed(d: Draft, said: WorkerStartFailed) -> None:
     """It ended before it was ready; its tree, if any, is being swept (rule 3)."""
-    seat = d.seat(said.role)
-    failed = seat.failed_starts + 1
-    name = NAMES[said.role]
     words = last_words.line(said.words)
-    gave_up = f"the {name} could not be started, {failed} times: {words}" if failed >= START_TRIES else None
-    d.set_seat(
-        Seat(
-            role=said.role,
-            state="dying",
-            worker_id=said.worker_id,
-            failed_starts=failed,
-            gave_up=gave_up,
-            ended=words,
-            dead=True,
-        )
-    )
-    _await_sweep(d, said.role)
+    _count_failed_start(d, said.role, words)
+    d.set_seat(msgspec.structs.replace(d.seat(said.role), worker_id=said.worker_id, dead=True))
     if d.state.phase != "idle":
         d.show(events.Worker(role=said.role, pid=None, state="exited", reason=words))
+
+
+def start_late(d: Draft, role: Role) -> None:
+    """Its time to be ready is over (rule 3). Its death, which follows, is no second failure."""
+    if d.seat(role).state != "starting":
+        return
+    if d.state.phase != "idle":
+        d.show(events.Worker(role=role, pid=None, state="killed", reason=NOT_READY))
+    d.do(KillWorker(role=role, reason=NOT_READY))
+    _count_failed_start(d, role, NOT_READY)
+
+
+def _count_failed_start(d: Draft, role: Role, words: str) -> None:
+    failed = d.seat(role).failed_starts + 1
+    gave_up = f"the {NAMES[role]} could not be started, {failed} times: {words}" if failed >= START_TRIES else None
+    d.set_seat(Seat(role=role, state="dying", failed_starts=failed, gave_up=gave_up, ended=words))
+    _await_start_no_more(d, role)
+    _await_sweep(d, role)
 
 
 def ended_in_start(d: Draft, said: WorkerStartFailed) -> None:
@@ -72,6 +78,7 @@ def ended_in_start(d: Draft, said: WorkerStartFailed) -> None:
             seat, state="dying", worker_id=said.worker_id, ended=seat.ended or last_words.line(said.words), dead=True
         )
     )
+    _await_start_no_more(d, said.role)
     _await_sweep(d, said.role)
 
 
@@ -94,6 +101,7 @@ def kill(d: Draft, role: Role, reason: str) -> None:
     d.show(events.Worker(role=role, pid=seat.pid, state="killed", reason=reason))
     d.do(KillWorker(role=role, reason=reason))
     d.set_seat(msgspec.structs.replace(seat, state="dying", ended=reason))
+    _await_start_no_more(d, role)
     _await_sweep(d, role)
 
 
@@ -137,8 +145,14 @@ def _spawn(d: Draft, role: Role, *, replaces: str | None = None) -> None:
     seat = d.seat(role)
     d.set_seat(Seat(role=role, state="starting", failed_starts=seat.failed_starts))
     d.do(SpawnWorker(role=role))
+    at = d.now + times.WORKER_START_S
+    d.state.deadlines = deadlines.with_deadline(d.state.deadlines, deadlines.name_of("start", role), at)
     state: events.WorkerState = "starting" if replaces is None else "replaced"
     d.show(events.Worker(role=role, pid=None, state=state, reason=replaces))
+
+
+def _await_start_no_more(d: Draft, role: Role) -> None:
+    d.state.deadlines = deadlines.without(d.state.deadlines, deadlines.name_of("start", role))
 
 
 def _await_sweep(d: Draft, role: Role) -> None:

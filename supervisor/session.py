@@ -449,6 +449,8 @@ def _tick(d: Draft) -> None:
 def _passed(d: Draft, kind: DeadlineKind, of: str) -> None:
     role: Role = "llm" if of == "llm" else "tool"
     match kind:
+        case "start":
+            seats.start_late(d, role)
         case "retry":
             d.state.phase = "starting"
         case "seconds":

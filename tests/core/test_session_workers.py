@@ -141,6 +141,29 @@ def test_three_failed_starts_surface_with_the_words_of_the_worker(drive: Drive) 
     assert drive.result.reason == "completed"
 
 
+def test_a_worker_that_is_not_ready_in_time_is_a_failed_start(drive: Drive) -> None:
+    """L3, I6: its death, which follows the kill, is no second one."""
+    drive.open().ready("tool").prompt()
+    for kills in (1, 2, 3):
+        drive.wait()
+        assert drive.kills == ["llm"] * kills
+        drive.cannot_start("llm", "")
+    assert drive.result.reason == "worker_failed"
+    assert drive.result.message == "the LLM worker could not be started, 3 times: it was not ready within 10 s"
+    assert spawned(drive) == ["llm", "tool", "llm", "llm"]
+
+
+def test_a_start_is_not_late_because_the_machine_was_suspended(drive: Drive) -> None:
+    """L5."""
+    drive.open().prompt()
+    drive.now += 60.0
+    drive.feed(stimuli.Suspended(gap_s=60.0))
+    drive.feed(stimuli.Tick())
+    assert drive.kills == []
+    drive.ready()
+    assert len(drive.requests) == 1
+
+
 def test_one_worker_can_be_killed_and_the_session_goes_on(drive: Drive) -> None:
     """Interface: kill --worker."""
     drive.running().kill("llm")

@@ -63,14 +63,17 @@ class SessionFacts(msgspec.Struct, kw_only=True):
     told_calls: set[tuple[CallId, bool]] = msgspec.field(default_factory=set)
     attempt: int = 0
     """The last that was sent."""
+    turn: tuple[int, int] = (0, 0)
+    """Of it: run and turn."""
     turn_attempts: int = 0
-    turn: int = 0
     pieces: int = 0
     """Of it that were shown."""
     results: int = 0
     prompts: int = 0
     broken: bool = False
     """It ended because its journal takes nothing."""
+    closing: bool = False
+    """Its owner has asked for its end."""
     closed: bool = False
     stop_seen: cancelling.Stop | None = None
     lost_before: float = 0.0
@@ -120,6 +123,12 @@ class Facts:
         self.check(self._living.pop(boot.worker_id, None) is not None, f"{boot.worker_id} died twice")
         for key in [key for key, worker in self._attempts.items() if worker == boot.worker_id]:
             del self._attempts[key]
+
+    def killed(self, boot: WorkerBoot) -> None:
+        """By order of the supervisor (12)."""
+        session = self.sessions[boot.session_id]
+        calm = session.plan.calm and not session.closing and not self.everyone_was_stopped
+        self.check(not calm, f"{boot.worker_id}, which does nothing wrong, is killed")
 
     def swept(self, worker_id: WorkerId) -> int:
         """How many trees of the dead worker were left and are gone now."""
@@ -175,11 +184,11 @@ class Facts:
                 problem = invalid(message.items)
                 self.check(problem is None, f"the request is not valid: {problem}")
                 self.check(message.attempt > session.attempt, f"attempt {message.attempt} after {session.attempt}")
-                again = message.turn == session.turn and session.run == message.run
-                session.turn_attempts = session.turn_attempts + 1 if again else 1
+                turn = (message.run, message.turn)
+                session.turn_attempts = session.turn_attempts + 1 if turn == session.turn else 1
                 most = session.plan.settings.retry.attempts + 3  # and restarts of the worker
                 self.check(session.turn_attempts <= most, f"attempt {session.turn_attempts} of one turn")
-                session.attempt, session.turn, session.pieces = message.attempt, message.turn, 0
+                session.attempt, session.turn, session.pieces = message.attempt, turn, 0
             case RunTool():
                 self._durable(session, boot.session_id, "run_tool")
                 sent = (message.call_id, message.outside_allowed)
@@ -305,8 +314,6 @@ class Facts:
         if event.pid is not None:
             self.check(event.pid not in session.killed_pids, f"worker {event.pid} is killed twice")
             session.killed_pids.add(event.pid)
-        if session.plan.calm and not self.everyone_was_stopped:
-            self.fail(f"a worker of a calm session is killed: {event.reason}")
 
     def _result(self, session: SessionFacts, session_id: SessionId, result: events.Result) -> None:
         self.check(not session.open_calls, f"the run ends while {session.open_calls} have no result")

@@ -76,8 +76,8 @@ def of_seed(seed: int) -> Plan:
         sessions=sessions,
         supervisor_stops=_times(rng, 0.12, (2.6, 14.0)),
         suspends=_times(rng, 0.1, (2.6, 40.0)),
-        zygote_dies_s=rng.random() * 4 if rng.random() < 0.06 else None,
-        client_dies_s=rng.random() * 5 if rng.random() < 0.1 else None,
+        zygote_dies_s=_moment(rng) if rng.random() < 0.06 else None,
+        client_dies_s=_moment(rng) if rng.random() < 0.1 else None,
         looks=rng.choice((0, 0, 0, 1, 2)),
     )
 
@@ -85,7 +85,12 @@ def of_seed(seed: int) -> Plan:
 def _times(rng: Random, chance: float, long: tuple[float, float]) -> tuple[tuple[float, float], ...]:
     if rng.random() >= chance:
         return ()
-    return tuple((rng.random() * 5, rng.uniform(*long)) for _ in range(rng.choice((1, 1, 2))))
+    return tuple((_moment(rng), rng.uniform(*long)) for _ in range(rng.choice((1, 1, 2))))
+
+
+def _moment(rng: Random) -> float:
+    """While workers start, while most sessions work, or late."""
+    return rng.random() * rng.choice((0.12, 1.5, 5.0))
 
 
 def _session(rng: Random, seed: int, index: int, busy: bool, everyone: bool) -> SessionPlan:

@@ -33,6 +33,8 @@ from sim.plan import Plan, Press, SessionPlan
 from sim.sockets import Line, Network, Socket, Weather
 
 JOURNAL = "journal"
+REFUSALS = ("is being closed", "no session", "is ending")
+"""What a session that somebody else has killed, or a supervisor without any, may answer to its owner."""
 READ_S = 0.05
 """From a request to the moment in which the supervisor has surely read it."""
 
@@ -104,7 +106,7 @@ class Owner(Terminal):
             case Shown(line=line):
                 self.facts.arrived(line)
                 self._shown(line.session_id, line.event)
-            case Refused(words=words) if not ("closed" in words or "no session" in words):
+            case Refused(words=words) if not any(known in words for known in REFUSALS):
                 self.facts.fail(f"the owner is refused: {words}")
             case _:
                 pass
@@ -116,7 +118,7 @@ class Owner(Terminal):
             case events.Result() if session.prompts < session.plan.prompts:
                 self.timeline.after(rng.random() * rng.choice((0.0, 0.05)), self._prompt, session_id)
             case events.Result():
-                self.timeline.after(rng.random() * 0.02, self.say, CloseSession(session_id=session_id))
+                self.timeline.after(rng.random() * 0.02, self._close, session_id)
             case events.Approval(answer=None, call_id=call_id):
                 if rng.random() < session.plan.answers:
                     answers: tuple[ApprovalAnswer, ...] = ("yes", "yes", "always_tool", "no", "always_all")
@@ -139,6 +141,10 @@ class Owner(Terminal):
         self.say(Prompt(session_id=session_id, text="do it"))
         for press in presses:
             self.timeline.after(press.after_s, self._press, session_id, press)
+
+    def _close(self, session_id: SessionId) -> None:
+        self.facts.sessions[session_id].closing = True
+        self.say(CloseSession(session_id=session_id))
 
     def _press(self, session_id: SessionId, press: Press) -> None:
         if press.elsewhere:

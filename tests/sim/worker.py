@@ -312,6 +312,10 @@ class ToolHandler:
         worker, rng = self._worker, self._worker.rng
         worker.facts.cancel_heard(worker.boot, cancel)
         older = [given for given in self._given if given.message.generation < cancel.generation]
+        for given in older:
+            given.cancelled = True
+            if not given.started and given.outcome is None:
+                given.outcome = NOT_STARTED
         manner = "good"
         if rng.random() < worker.plan.stop_faults:
             manner = rng.choice(("late", "never", "hang", "die", "twice", "no_done"))
@@ -322,10 +326,6 @@ class ToolHandler:
             worker.process.stop_for(HANG_S)
         if manner in ("hang", "never"):
             return
-        for given in older:
-            given.cancelled = True
-            if not given.started and given.outcome is None:
-                given.outcome = NOT_STARTED
         if any(given.started and given.outcome is None and not given.cancelled for given in self._given):
             self._acknowledge(cancel)
             self._say_done(cancel)

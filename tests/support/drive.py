@@ -9,7 +9,7 @@ After every step the invariants that must hold whatever happens are checked, so 
 4. Each tool_use has exactly one tool_result, before the next request and before the result of the run.
 5. Each request is a valid history.
 6. Each run has exactly one result; Finish follows it at once and the run says nothing more but of its workers.
-7. Whatever waits for a machine, and not for a person or the shell's own start deadline, has a deadline.
+7. Whatever waits for a machine, and not for a person, has a deadline.
 8. Every line names the run that it belongs to, from 1; what comes before the first prompt belongs to the first.
 """
 
@@ -392,10 +392,10 @@ class Invariants:
         self._generation = after.generation
         assert self._ended != "shown", "Finish must follow the result at once"
         assert (after.phase == "idle") == (self._ended == "finished")
-        if after.phase in ("streaming", "waiting_retry", "running_tools", "cancelling"):
+        if after.phase not in ("idle", "waiting_approval"):
             assert after.deadlines, f"{after.phase} has no deadline"
         if after.phase == "idle":
-            assert all(name.startswith("gone:") for name in after.deadlines)
+            assert all(name.startswith(("start:", "gone:")) for name in after.deadlines)
             assert after.history == () or history.check((*after.history, UserMessage(text="next"))) is None
         if after.run_number == before.run_number and after.phase != "idle":
             self._not_lower(after.run.counters)
