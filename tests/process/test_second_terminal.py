@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import signal
@@ -16,7 +17,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from conftest import Samples
 from support import scripted_gateway, survivors
 from support.asking_gateway import asking
 from support.chain import members, seconds_until_gone
@@ -39,6 +39,7 @@ from haltline.protocol import pidfile
 
 GONE_S = 2.0
 SLACK = 3
+TRIES = 20
 REACHED_S = 0.15
 """Interface: from the start of a command to the supervisor, on an idle machine."""
 A_TOOL_MAY_NOT = "a tool of a session may not control sessions; use a terminal of your own"
@@ -384,8 +385,9 @@ def test_a_supervisor_with_a_hundred_streaming_sessions_obeys(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("verb", ["ps", "cancel", "kill"])
-def test_the_supervisor_is_reached_at_once(home: Path, verb: str, samples: Samples) -> None:
-    """Interface: 150 ms from the start of the command on an idle machine; the best time counts."""
+def test_the_supervisor_is_reached_at_once(home: Path, verb: str) -> None:
+    """Interface: 150 ms from the start of the command on an idle machine: the best time counts, and a busy machine
+    gets more tries."""
     folder = home / "run" / "one"
     folder.mkdir(parents=True, mode=0o700)
     arguments = [] if verb == "ps" else ["--all"]
@@ -394,7 +396,7 @@ def test_the_supervisor_is_reached_at_once(home: Path, verb: str, samples: Sampl
         door.bind(str(folder / "door"))
         door.listen()
         door.settimeout(30)
-        for _ in range(samples(2, 5, 20)):
+        while min(took, default=math.inf) >= REACHED_S * SLACK and len(took) < TRIES:
             began = time.monotonic()
             process = subprocess.Popen([*COMMAND, verb, *arguments], stderr=subprocess.PIPE, text=True)
             peer, _ = door.accept()

@@ -3,7 +3,8 @@
     python -I -S tests/support/crowd_start.py SESSIONS BASE_URL
 
 Starts its chain as bin/start.py does, opens the sessions on the gateway's scenario `slow` and gives each a prompt. Says
-one JSON object per line: `streaming` when every session has shown text, `result` for each end (session_id, reason).
+one JSON object per line: `streaming` when every session has shown text, `result` for each end (session_id, reason);
+one that came to its end by itself gets another prompt, so that all stream however long it takes.
 The end of its input closes the sessions; its exit means that nothing of them is left.
 """
 
@@ -77,6 +78,8 @@ def main() -> None:
                     if not silent and opened == count:
                         silent.add(SessionId("said"))
                         say("streaming")
+                case Shown(line=line) if isinstance(line.event, Result) and line.event.reason == "completed":
+                    lane.send(Prompt(session_id=line.session_id, text="go on"))
                 case Shown(line=line) if isinstance(line.event, Result):
                     say("result", session_id=line.session_id, reason=line.event.reason)
                 case SessionClosed(session_id=session_id):
