@@ -42,7 +42,7 @@ LEVELS = ("runtime", "dev")
 MADE_BY = "made-by-haltline"
 """File in .venv that says it is ours to remove."""
 
-FORMAT = "1"
+FORMAT = "2"
 """Raised when this file makes something else of the same inputs, so that each venv is brought up to date."""
 
 NEWER_NS = 1_000_000
@@ -209,6 +209,7 @@ def _make(recipe: Recipe, lock: int) -> None:
     say(f"installing {', '.join(names)}")
     _pip(VENV, ["install", *recipe.requirements], lock)
     _make_importable()
+    _note_blocking_env()
     _write_stamp(read_recipe("runtime"))
     if recipe.level == "dev":
         _fetch_mock(lock)
@@ -216,6 +217,15 @@ def _make(recipe: Recipe, lock: int) -> None:
             _fetch_specimen(name, lock)
         _write_stamp(recipe)
     say("done")
+
+
+def _note_blocking_env() -> None:
+    """Write down the `env` that can start a program with SIGINT blocked, for bin/haltline. GNU's can, since 2019."""
+    note = VENV / "blocking-env"
+    note.unlink(missing_ok=True)
+    env = shutil.which("env")
+    if env and not subprocess.run([env, "--block-signal=INT", "true"], capture_output=True, check=False).returncode:
+        note.write_text(f"{env}\n")
 
 
 def _belongs(level: str) -> bool:

@@ -28,6 +28,7 @@ OWNING = frozenset({"run", "chat", "soak"})
 """Commands that run a supervisor of their own."""
 
 _WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH)
+_INTERRUPTED = 130
 
 
 def main() -> NoReturn:
@@ -39,6 +40,8 @@ def main() -> NoReturn:
     try:
         _make_home_absolute()
         code = _command(argv, signals_fd)
+    except KeyboardInterrupt:  # in the other commands' last steps
+        code = _INTERRUPTED
     except BaseException as bug:  # noqa: BLE001  (the outermost edge: nothing may end in silence or in a traceback)
         os.write(2, f"haltline: a bug of haltline's own ({type(bug).__name__}: {bug})\n".encode("utf-8", "replace"))
     finally:
@@ -82,7 +85,7 @@ def _command(argv: Sequence[str], signals_fd: int) -> int:
     if not owns:
         from haltline.cli.main import cli
 
-        return cli(None, list(argv))
+        return _INTERRUPTED if _stop_hearing(signals_fd) else cli(None, list(argv))
 
     from haltline.protocol.errors import ConfigurationProblem
 
@@ -102,6 +105,23 @@ def _command(argv: Sequence[str], signals_fd: int) -> int:
 
         owned.wait_for_guard(times.guard_left_s())
     return code
+
+
+def _stop_hearing(signals_fd: int) -> bool:
+    """For commands in which nobody reads the pipe: rule 1 again, but Ctrl+C is an exception. True: it has come already.
+    Another signal that has come ends us now, as it would have."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in _WATCHED[1:]:
+        signal.signal(number, signal.SIG_DFL)
+    signal.set_wakeup_fd(-1)
+    try:
+        came = os.read(signals_fd, 4096)
+    except BlockingIOError:
+        return False
+    for byte in came:
+        if byte != signal.SIGINT:
+            os.kill(os.getpid(), byte)
+    return signal.SIGINT in came
 
 
 def _start_chain() -> tuple[Chain, int]:
@@ -125,11 +145,14 @@ def _start_chain() -> tuple[Chain, int]:
 
         guard.run(chain, _supervisor)
 
+    signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)  # a Ctrl+C reaches the guard too until it has its own session
     try:
         guard_pid = chains.fork(guard)
     except ConfigurationProblem:
         chains.remove_folder(folder)
         raise
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.close(chain.ready_w)
     os.close(chain.bye_r)
     os.close(chain.client_pidfd)

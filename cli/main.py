@@ -7,7 +7,6 @@ nothing of the others; `--help` loads none.
 import contextlib
 import importlib
 import os
-import signal
 import sys
 from typing import Final
 
@@ -86,10 +85,6 @@ _haltline = _Commands(
 def cli(owned: Owned | None, argv: list[str]) -> int:
     """Run the command line `argv` (without the program's name; empty: help). `owned`: the process chain of `run` and
     `chat`. Returns the exit code; every problem has been said on stderr, in one line."""
-    if owned is None:  # nobody reads the signal pipe in the other commands
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     printing.take_stdout()
     try:
         with _haltline.make_context("haltline", argv or ["--help"], obj=owned) as context:

@@ -49,6 +49,7 @@ def run(chain: Chain, supervisor: Callable[[Chain], None]) -> None:
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
     signal.set_wakeup_fd(-1)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # blocked until here: what came meanwhile is the client's
     linux.become_subreaper()
     chain.terminal.keep()
     os.close(chain.ready_r)
@@ -69,8 +70,7 @@ def run(chain: Chain, supervisor: Callable[[Chain], None]) -> None:
     _watch(chain, supervisor_pidfd)
     leftovers.sweep()
     _restore_terminal(chain)
-    _keep_log(chain)
-    remove_folder(chain.folder)
+    clear_away(chain)
 
 
 def _watch(chain: Chain, supervisor_pidfd: int) -> None:

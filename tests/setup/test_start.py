@@ -51,6 +51,17 @@ def test_a_start_when_set_up_becomes_python_at_once_with_the_arguments_as_they_a
     ]  # fmt: skip
 
 
+def test_a_ctrl_c_waits_until_python_can_hear_it(ready: Path) -> None:
+    """F7: where bin/setup found an `env` that can block it."""
+    say(ready / "env", "env")
+    (ready / ".venv/blocking-env").write_text(f"{ready}/env\n")
+    assert start(ready / "bin/haltline", "ps", cwd=ready) == [
+        "env", "--block-signal=INT", f"{ready}/.venv/bin/python", "-I", "-S", f"{ready}/bin/start.py", "ps",
+    ]  # fmt: skip
+    (ready / "env").unlink()  # gone since
+    assert start(ready / "bin/haltline", "ps", cwd=ready)[0] == "python"
+
+
 @pytest.mark.parametrize(
     ("cwd", "command"),
     [(".", "bin/haltline"), (".", "./bin/haltline"), ("bin", "./haltline"), ("docs/more", "../../bin/haltline")],

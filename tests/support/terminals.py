@@ -91,21 +91,27 @@ class OnTerminal:
 
     def end(self) -> tuple[int, str]:
         """Wait for the command's end (its terminal stays). Returns its exit code, or -N for signal N, and what came."""
-        came = ""
-        pidfd = os.pidfd_open(self.pid)
-        try:
-            deadline = time.monotonic() + WITHIN_S
-            while not select.select((pidfd,), (), (), 0.0)[0]:
-                assert time.monotonic() < deadline, f"it did not end; the screen got {came!r}"
-                select.select((pidfd, self.child.child_fd), (), (), WITHIN_S)
-                came += self._available()
-        finally:
-            os.close(pidfd)
-        came += self._available()
+        came = self.until_or_end(None)
         self.child.wait()
         code = self.child.exitstatus if self.child.signalstatus is None else -self.child.signalstatus
         assert code is not None
         return code, came
+
+    def until_or_end(self, words: str | None) -> str:
+        """What the screen got until it showed these words, or until the command had ended."""
+        came = ""
+        pidfd = os.pidfd_open(self.pid)
+        try:
+            deadline = time.monotonic() + WITHIN_S
+            while words is None or words not in came:
+                if select.select((pidfd,), (), (), 0.0)[0]:
+                    return came + self._available()
+                assert time.monotonic() < deadline, f"it did not end; the screen got {came!r}"
+                select.select((pidfd, self.child.child_fd), (), (), WITHIN_S)
+                came += self._available()
+            return came
+        finally:
+            os.close(pidfd)
 
     def _available(self) -> str:
         came = ""
