@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from typing import Literal
 
 import pytest
 from support.chain import members, seconds_until_gone
-from support.checkout import ROOT
-from support.command import Event, Running
+from support.command import COMMAND, Event, Running
+from support.conversation import MISBEHAVING
 
 HUNG_STOP_S = 2.3
 """Acknowledgement 2.0 s, then kill and sweep."""
 SLACK = 3
-
-
-HANGING = (sys.executable, "-I", "-S", str(ROOT / "tests" / "support" / "hanging_start.py"))
 
 
 def is_delta(event: Event) -> bool:
@@ -58,19 +54,20 @@ def test_a_stopped_tool_worker_takes_its_tree_with_it() -> None:
     ended = running.end()
     seconds_until_gone(began, HUNG_STOP_S * SLACK)
     receipt = ended.receipt
-    assert (ended.exit_code, receipt.rung, receipt.survivors) == (130, "worker_kill", 0)
+    rung = "pidns" if ended.of("init")[0]["isolation"] == "pidns" else "worker_kill"
+    assert (ended.exit_code, receipt.rung, receipt.survivors) == (130, rung, 0)
     assert receipt.killed > 0
     assert [event["status"] for event in ended.of("tool_result")] == ["outcome_unknown"]
 
 
 class Hung:
-    """A run of which one worker's loop was made to hang: stopped, computing for ever, or waiting for ever."""
+    """A run of which one worker's loop was made to hang: stopped, or by a vice (support/misbehaving_start.py)."""
 
     def __init__(self, how: str, role: Literal["llm", "tool"], model: str, begun: Callable[[Event], bool]) -> None:
         self.name = f"{how}, {role} worker, {model}"
         self.role = role
         arguments = ["run", "-m", f"demo/{model}", "-y", "--json", "--tool-timeout", "600", "hi"]
-        self.running = Running(arguments, command=HANGING + (("spin",) if how == "stop" else (how,)))
+        self.running = Running(arguments, command=COMMAND if how == "stop" else (*MISBEHAVING, how))
         self.running.until(begun)
         self.pid = members(self.running)[role]
         os.kill(self.pid, signal.SIGSTOP if how == "stop" else signal.SIGUSR1)
@@ -98,7 +95,7 @@ FOUND_S = 10.0 + 2.0 + 1.0
 @pytest.mark.ci
 def test_a_hung_worker_is_found_without_a_cancel_and_replaced() -> None:
     """L6, L2: whatever holds its loop, mid-stream and mid-tool. All at once: each takes 12 s of waiting."""
-    ways = ("stop", "spin", "block")
+    ways = ("stop", "hangs", "blocks")
     after_text = [Hung(how, "llm", "slow", is_delta) for how in ways]
     before_text = [Hung(how, "llm", "hang_first", is_ready("llm")) for how in ways]
     mid_tool = [Hung(how, "tool", "tool_tree", lambda event: event["type"] == "tool_start") for how in ways]

@@ -35,8 +35,7 @@ from haltline.protocol.messages import AttemptEnded, Cancel, CancelDone, Delta, 
 Entry = Callable[[bytes, int | None], None]
 
 SPIN_S = 5.0
-DOCUMENT = b"[" + b",".join([b'{"text": "0123456789012345678901234567890123456789"}'] * 390_000) + b"]"
-"""Of 20 MB."""
+DOCUMENT = b'{"text": "' + b"x" * 20_000_000 + b'"}'
 LATE = "too late"
 
 
@@ -111,6 +110,21 @@ def spins() -> None:
     signal.signal(signal.SIGUSR1, spin)
 
 
+def hangs() -> None:
+    """At SIGUSR1 it computes for ever in one callback of its loop, as a bug there would."""
+
+    def spin(_number: int, _frame: object) -> None:
+        while True:
+            pass
+
+    signal.signal(signal.SIGUSR1, spin)
+
+
+def blocks() -> None:
+    """The same, waiting for something that never comes."""
+    signal.signal(signal.SIGUSR1, lambda _number, _frame: threading.Event().wait())
+
+
 def parses() -> None:
     """At SIGUSR1 it parses a JSON document of 20 MB in one callback of its loop."""
     signal.signal(signal.SIGUSR1, lambda _number, _frame: json.loads(DOCUMENT))
@@ -144,7 +158,8 @@ def resolves_late() -> None:
 
 
 VICES = {
-    one.__name__: one for one in (never_acks, acks_but_stays, answers_late, spins, parses, starts_late, resolves_late)
+    one.__name__: one
+    for one in (never_acks, acks_but_stays, answers_late, spins, hangs, blocks, parses, starts_late, resolves_late)
 }
 
 
