@@ -59,6 +59,16 @@ def own() -> int:
     return reading
 
 
+def held() -> tuple[int, ...]:
+    """Descriptors that have to stay open for as long as this process lives; for an exec that is to go on as it."""
+    return tuple(_held)
+
+
+def hold(descriptors: tuple[int, ...]) -> None:
+    """In the program that was started so."""
+    _held.extend(descriptors)
+
+
 def of_child(pid: int) -> int:
     """A descriptor of a child of this process that it has forked and not waited for; asked for once."""
     if not PORTABLE:

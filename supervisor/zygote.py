@@ -38,6 +38,7 @@ import msgspec
 from haltline.protocol import deaths, linux, marks, processes, times, trees
 from haltline.protocol.errors import ConfigurationProblem
 from haltline.protocol.ids import WorkerId
+from haltline.supervisor.beginning import begin
 from haltline.supervisor.chain import fork
 from haltline.supervisor.namespaced import UNTRIED, Namespaces
 from haltline.supervisor.pairs import message_pair
@@ -250,9 +251,7 @@ class Zygote:
             self._become_worker(words_w)
             if not _may_begin(go_r):
                 return
-            module, _, name = entry.partition(":")
-            run: Callable[[bytes, int | None], None] = getattr(importlib.import_module(module), name)
-            run(spawn.boot, extra_fd)
+            begin(entry, spawn.boot, extra_fd, watched_fd=self._supervisor_pidfd)
 
         try:
             pid = self._namespaces.fork(body, words_w) if spawn.namespaced else fork(body)
