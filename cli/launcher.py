@@ -16,6 +16,8 @@ import os
 import signal
 import sys
 
+from haltline.cli import process_1
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +35,7 @@ _INTERRUPTED = 130
 
 def main() -> NoReturn:
     """Entry point of the `haltline` command."""
+    process_1.step_aside()
     _open_missing_streams()
     signals_fd = _catch_signals()
     argv = sys.argv[1:]
