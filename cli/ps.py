@@ -12,7 +12,7 @@ import msgspec
 from haltline.cli import targets
 from haltline.cli.printable import fit, one_line
 from haltline.cli.stops import no_answer
-from haltline.cli.supervisors import ANSWER_S, Ended, Silent, Supervisors
+from haltline.cli.supervisors import ANSWER_S, Ended, Silent, Supervisors, looked_in
 from haltline.protocol import exits
 from haltline.protocol.client_messages import Listing, ListRequest, PsRow, Receipt, Refused
 from haltline.protocol.door import TurnedAway
@@ -54,7 +54,7 @@ def _ps(*, as_json: bool, quiet: bool) -> int:
     elif rows:
         click.echo(table(rows))
     elif not problems:  # else it is not known
-        click.echo(f"haltline ps: nothing runs (looked in {places.runtime})", err=True)
+        click.echo(f"haltline ps: nothing runs (looked in {looked_in(places)})", err=True)
     return code
 
 

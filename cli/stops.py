@@ -17,7 +17,7 @@ import msgspec
 from haltline.cli import last_resort, targets
 from haltline.cli.printable import one_line
 from haltline.cli.receipts import Stopped, in_words, of
-from haltline.cli.supervisors import ANSWER_S, Ended, Peer, Silent, Supervisors
+from haltline.cli.supervisors import ANSWER_S, Ended, Peer, Silent, Supervisors, looked_in
 from haltline.cli.targets import Target
 from haltline.protocol import exits, inside, pidfile
 from haltline.protocol.client_messages import (
@@ -104,7 +104,7 @@ class Stops:
         if self._as_json:
             click.echo(msgspec.json.encode(self._rows).decode())
         elif not self._rows and not self._problem:
-            click.echo(f"haltline {self.verb}: nothing runs (looked in {places.runtime})", err=True)
+            click.echo(f"haltline {self.verb}: nothing runs (looked in {looked_in(places)})", err=True)
         return self._code
 
 

@@ -211,15 +211,29 @@ def _has_ended(pidfd: int) -> bool:
     return bool(poller.poll(0))
 
 
+def looked_in(places: Places) -> str:
+    """For people: where supervisors were looked for."""
+    return ", ".join(places.runtimes())
+
+
 def _endpoints(places: Places) -> list[Endpoints]:
+    return [Endpoints(folder) for runtime in places.runtimes() for folder in _folders(places, runtime)]
+
+
+def _folders(places: Places, runtime: str) -> list[str]:
+    """Anybody may have made a folder of that name in a temporary directory: only the user's own is looked into, or the
+    one that HALTLINE_HOME names."""
     try:
-        with os.scandir(places.runtime) as entries:
-            folders = sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
+        if places.runtime_by != "HALTLINE_HOME" and os.stat(runtime).st_uid != os.getuid():
+            return []
+        with os.scandir(runtime) as entries:
+            return sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise ConfigurationProblem(f"cannot look for supervisors in {places.runtime}: {error.strerror}") from error
-    return [Endpoints(folder) for folder in folders]
+        if runtime != places.runtime:
+            return []
+        raise ConfigurationProblem(f"cannot look for supervisors in {runtime}: {error.strerror}") from error
 
 
 def _read(door: socket.socket, answer: bytearray) -> bool:

@@ -24,6 +24,7 @@ class Places:
 
     def __init__(self, env: Mapping[str, str], uid: int) -> None:
         self._choose(env, uid)
+        self._uid = uid
         for folder in (self.state, self.runtime):
             if not is_utf8(folder):
                 raise ConfigurationProblem(f"{folder!a} is not valid UTF-8: set HALTLINE_HOME to another folder")
@@ -46,6 +47,14 @@ class Places:
         if runtime_bytes + _NAMES_BYTES > SOCKET_PATH_BYTES:  # R81: a TMPDIR of 120 characters
             self.runtime = f"/tmp/haltline-{uid}"
             self.runtime_by = ""
+
+    def runtimes(self) -> tuple[str, ...]:
+        """Where supervisors of this user may be found: `runtime`, and where one would have put its sockets that was
+        started with other variables (a login without XDG_RUNTIME_DIR, cron). With HALTLINE_HOME there alone."""
+        if self.runtime_by == "HALTLINE_HOME":
+            return (self.runtime,)
+        usual = (self.runtime, f"/run/user/{self._uid}/haltline", f"/tmp/haltline-{self._uid}")
+        return tuple(dict.fromkeys(usual))
 
     @property
     def journal(self) -> str:

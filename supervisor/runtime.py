@@ -298,6 +298,8 @@ class Supervisor:
         if chosen is None:
             return
         request = Request(client, self._clients, chosen, worker=message.worker)
+        if message.session_id is None and not chosen:  # it was about to begin
+            self._ended.set()
         for session_id, host in chosen.items():
             answer = request.answer_for(session_id)
             if message.worker is None:

@@ -39,6 +39,7 @@ from haltline.protocol import pidfile
 
 GONE_S = 2.0
 SLACK = 3
+CROWD = (sys.executable, "-I", "-S", str(ROOT / "tests" / "support" / "crowd_start.py"))
 TRIES = 20
 REACHED_S = 0.15
 """Interface: from the start of a command to the supervisor, on an idle machine."""
@@ -353,12 +354,39 @@ def test_a_tool_does_not_end_a_supervisor_that_does_not_answer() -> None:
 
 
 @pytest.mark.ci
+def test_kill_all_ends_a_supervisor_that_has_no_session_yet() -> None:
+    """Else what was being started when everything was killed would begin."""
+    running = Running(["0", "http://127.0.0.1:9"], command=CROWD, typing=True)
+    running.until("started")
+    ended = run("kill", "--all", "--json")
+    assert (ended.exit_code, ended.stdout, ended.stderr) == (0, b"[]\n", "")
+    running.type_end()
+    running.end()
+    nothing_is_left()
+
+
+@pytest.mark.ci
+def test_what_was_started_with_other_variables_is_found(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """M1: a login without XDG_RUNTIME_DIR stops what a desktop's terminal has started, and the other way round."""
+    monkeypatch.delenv("HALTLINE_HOME")
+    monkeypatch.setenv("XDG_STATE_HOME", str(home))
+    usual = f"/tmp/haltline-{os.getuid()}"
+    monkeypatch.setenv("TMPDIR", "/tmp")
+    running = streaming()
+    session_id = session_of(running)
+    (folder,) = Path(usual).glob(f"*/sessions/{session_id}")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(home))
+    assert receipts(run("cancel", session_id, "--json")) == [stopped(session_id)]
+    assert running.end().exit_code == 130
+    assert not folder.exists()
+
+
+@pytest.mark.ci
 @pytest.mark.timeout(180)
 def test_a_supervisor_with_a_hundred_streaming_sessions_obeys(tmp_path: Path) -> None:
     """Issue: they work while the supervisor carries 100 streaming sessions."""
-    crowd = (sys.executable, "-I", "-S", str(ROOT / "tests" / "support" / "crowd_start.py"))
     with scripted_gateway.running(tmp_path, scenario="slow") as gateway:
-        running = Running(["100", gateway.url], command=crowd, typing=True)
+        running = Running(["100", gateway.url], command=CROWD, typing=True)
         running.until("streaming", within_s=90)
         ids = [row.id for row in ps() if row.role == "session"]
         assert len(ids) == 100

@@ -2,10 +2,11 @@
 
     python -I -S tests/support/crowd_start.py SESSIONS BASE_URL
 
-Starts its chain as bin/start.py does, opens the sessions on the gateway's scenario `slow` and gives each a prompt. Says
-one JSON object per line: `streaming` when every session has shown text, `result` for each end (session_id, reason);
-one that came to its end by itself gets another prompt, so that all stream however long it takes.
-The end of its input closes the sessions; its exit means that nothing of them is left.
+Starts its chain as bin/start.py does, opens the sessions on the gateway's scenario `slow` and gives each a prompt; one
+that came to its end by itself gets another, so that all stream however long it takes. Says one JSON object per line:
+`started` before that, `streaming` when every session has shown text, `result` for each other end (session_id, reason).
+The end of its input closes the sessions; its exit, also when its supervisor has ended, means that nothing of them is
+left.
 """
 
 import sys
@@ -50,7 +51,8 @@ def say(kind: str, **more: str) -> None:
 
 def main() -> None:
     owned = Owned(chain=chain, guard_pid=guard_pid, signals_fd=signals_fd)
-    lane, _supervisor_fd = start(owned, lambda _number: None)
+    lane, supervisor_fd = start(owned, lambda _number: None)
+    say("started")
     settings = SessionSettings(model="slow", base_url=base_url, cwd="/", ephemeral=True, version="0")
     for _ in range(count):
         lane.send(OpenSession(settings=settings, journal=""))
@@ -58,8 +60,10 @@ def main() -> None:
     silent: set[SessionId] = set()
     opened = 0
     closing = False
-    while opened < count or live:
-        ready = wait(lane, reading=() if closing else (0,), timeout_s=None)
+    while opened < count or live or not closing:
+        ready = wait(lane, reading=(supervisor_fd,) if closing else (0, supervisor_fd), timeout_s=None)
+        if supervisor_fd in ready:
+            break
         if 0 in ready and not os.read(0, 4096):
             closing = True
             for session_id in live:
