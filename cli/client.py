@@ -67,6 +67,10 @@ STOPPED_WITHIN_S: Final = times.stop_s(times.GRACE_S) + times.LATE_S
 OPENED_WITHIN_S: Final = 10.0
 """To SessionOpened: a few milliseconds, and another supervisor may hold the journal for 2 s."""
 CLOSED_WITHIN_S: Final = times.closed_s()
+NOT_GONE: Final = {
+    "ended": "haltline: the supervisor did not end by itself; it was ended, and all that it had started",
+    "left": "haltline: not all that this command started could be ended; what is left dies when the kernel lets it",
+}
 STUCK_S: Final = 1.0
 """Rule 5. A reader that works takes something every few milliseconds."""
 LEAVE_S: Final = 0.1
@@ -161,8 +165,9 @@ class Client:
             self._await_closed()
         self._flush()
         self._loop.hang_up()
-        if not self._loop.until_guard_gone():
-            self.say("haltline: the supervisor is still there; the guard ends it, and all that it started, now")
+        outcome = self._loop.until_guard_gone()
+        if outcome != "gone":
+            self.say(NOT_GONE[outcome])
             self._loop.write_for(LEAVE_S)
 
     def _flush(self) -> None:

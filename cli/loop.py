@@ -11,7 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Literal
 
 from haltline.cli.keyboard import Keyboard
 from haltline.cli.keys import Key
@@ -149,21 +149,23 @@ class Loop:
         while self._outlet.waiting and (left_s := deadline - time.monotonic()) > 0:
             self._outlet.write(wait(None, reading=(), writing=self._outlet.waiting, timeout_s=left_s))
 
-    def until_guard_gone(self) -> bool:
-        """True: nothing that this command started is left. Says goodbye first, so that a supervisor which was never
-        asked for anything leaves too. One that does not leave is killed, and a guard that somebody stopped goes on:
-        what is below them has nobody else."""
+    def until_guard_gone(self) -> Literal["gone", "ended", "left"]:
+        """gone: nothing that this command started is left. Says goodbye first, so that a supervisor which was never
+        asked for anything leaves too. One that does not leave is killed; for a guard that does not go either, its work
+        is done here (ended; left: not all of it could be): what is below them has nobody else."""
         self._owned.leave()
         if self._guard_gone_within(GUARD_WITHIN_S):
-            return True
+            return "gone"
         if self._supervisor_fd is not None:
             deaths.kill(self._supervisor_fd)
-        deaths.kill(self._owned.guard_fd, signal.SIGCONT)
-        return self._guard_gone_within(FORCED_WITHIN_S)
+        if self._guard_gone_within(FORCED_WITHIN_S):
+            return "gone"
+        return "ended" if self._owned.stand_in_for_guard() else "left"
 
     def _guard_gone_within(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
         guard_fd = self._owned.guard_fd
+        self._owned.wake_guard()
         while (left_s := deadline - time.monotonic()) > 0:
             ready = wait(None, reading=(guard_fd, self._owned.signals_fd), timeout_s=left_s)
             self._hear_signals()

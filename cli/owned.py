@@ -9,9 +9,9 @@ import os
 import select
 import signal
 
-from haltline.protocol import deaths
+from haltline.protocol import deaths, times, trees
 from haltline.protocol.endpoints import Endpoints
-from haltline.supervisor.chain import Chain
+from haltline.supervisor.chain import Chain, clear_away
 
 
 class Owned:
@@ -34,6 +34,7 @@ class Owned:
 
     def wait_for_guard(self, timeout_s: float) -> bool:
         """True: the guard is gone, so nothing that this command started is left."""
+        self.wake_guard()
         poll = select.poll()
         poll.register(self.guard_fd, select.POLLIN)
         gone = bool(poll.poll(timeout_s * 1000))
@@ -41,6 +42,17 @@ class Owned:
             self._reaped = True
             os.waitpid(self._guard_pid, 0)  # deaths.py, rule 3
         return gone
+
+    def wake_guard(self) -> None:
+        """Somebody may have stopped it."""
+        deaths.kill(self.guard_fd, signal.SIGCONT)
+
+    def stand_in_for_guard(self) -> bool:
+        """Do what a guard that does not go would have done, and end it. True: nothing is left."""
+        left = trees.sweep(self._guard_pid, grace_s=times.NO_GRACE_S).survivors
+        deaths.kill(self.guard_fd)
+        clear_away(self._chain)
+        return not left
 
     def kept_log(self) -> str | None:
         """Where the guard puts what the supervisor wrote to its log; None if it wrote nothing."""

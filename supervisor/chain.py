@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
+LOG_BYTES = 1 << 20
+"""Kept of a log: the first tracebacks are those that count."""
+
 
 class Chain:
     """What client, guard and supervisor share, made by the client before the first fork."""
@@ -97,6 +100,18 @@ def let_go_of_streams(log: str) -> None:
     for fd in (null, errors):
         if fd > 2:
             os.close(fd)
+
+
+def clear_away(chain: Chain) -> None:
+    """The last act of whoever goes last: a log with something in it outlives the run, the folder does not."""
+    try:
+        if os.stat(chain.log).st_size:
+            os.makedirs(os.path.dirname(chain.log_kept), mode=0o700, exist_ok=True)
+            with open(chain.log, "rb") as source, open(chain.log_kept, "ab") as kept:  # may be another file system
+                kept.write(source.read(LOG_BYTES))
+    except OSError:
+        pass  # a disk that takes no log must not keep the sockets' folder from being removed
+    remove_folder(chain.folder)
 
 
 def remove_folder(folder: str) -> None:

@@ -8,6 +8,9 @@ Bare on purpose: it is forked before anything is imported and costs a few MiB.
    then everything below the guard is killed until it is seen empty.
 3. Nothing below: the runtime folder is removed and the guard exits; the client waits for that, so its exit
    means that nothing is left.
+4. Stopped by somebody, the guard hinders nobody: the supervisor ends runs without it. Whoever comes to wait for it, or
+   to leave to it what is left, wakes it: the client, and the supervisor as its last act. A client that waits in vain
+   ends it and does its work (Owned.stand_in_for_guard).
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import time
 
 from haltline.protocol import deaths, linux, secrets, times
 from haltline.protocol.errors import ConfigurationProblem
-from haltline.supervisor.chain import Chain, fork, let_go_of_streams, remove_folder
+from haltline.supervisor.chain import Chain, clear_away, fork, let_go_of_streams, remove_folder
 from haltline.supervisor.leftovers import Leftovers
 
 TYPE_CHECKING = False
@@ -28,8 +31,6 @@ if TYPE_CHECKING:
 
 CLIENT_LOST_S = times.client_lost_s()
 """Longest orderly stop after the client's death, and the supervisor's leaving."""
-LOG_BYTES = 1 << 20
-"""Kept of a log: the first tracebacks are those that count."""
 TERMINAL_LOOK_MS = 20
 """How often the guard, with nothing else left to do, looks whether the client has given the terminal back."""
 _IGNORED = (
@@ -101,15 +102,3 @@ def _restore_terminal(chain: Chain) -> None:
     while chain.terminal.taken:
         if poll.poll(TERMINAL_LOOK_MS):
             chain.terminal.restore()
-
-
-def _keep_log(chain: Chain) -> None:
-    """A log with something in it outlives the run."""
-    try:
-        if os.stat(chain.log).st_size == 0:
-            return
-        os.makedirs(os.path.dirname(chain.log_kept), mode=0o700, exist_ok=True)
-        with open(chain.log, "rb") as source, open(chain.log_kept, "ab") as kept:  # may be another file system
-            kept.write(source.read(LOG_BYTES))
-    except OSError:
-        return  # a disk that takes no log must not keep the sockets' folder from being removed

@@ -10,11 +10,11 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 
-from haltline.protocol import deaths, linux, pidfile, secrets
+from haltline.protocol import deaths, linux, pidfile, processes, secrets
 from haltline.protocol.errors import ConfigurationProblem
 from haltline.protocol.exits import BUG
 from haltline.protocol.platforms import PORTABLE
-from haltline.supervisor.chain import Chain, fork, let_go_of_streams, remove_folder
+from haltline.supervisor.chain import Chain, clear_away, fork, let_go_of_streams
 from haltline.supervisor.namespaced import UNTRIED, Namespaces, Trial
 from haltline.supervisor.pairs import message_pair
 
@@ -101,7 +101,7 @@ async def _serve(
 
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_crash)
-    guard_pid = os.getppid()
+    guard = processes.identify(os.getppid())
     endpoints = Endpoints(chain.folder)
     context = zmq.Context[zmq.Socket[bytes]](io_threads=1)
     try:
@@ -136,8 +136,10 @@ async def _serve(
     door.close()
     await supervisor.leave()
     context.term()
-    if os.getppid() != guard_pid:  # nobody is left to do it
-        remove_folder(chain.folder)
+    if guard is None or os.getppid() != guard.pid:  # nobody is left to do it
+        clear_away(chain)
+    else:
+        processes.signal_identity(guard, signal.SIGCONT)  # guard.py, rule 4
 
 
 def _crash(_loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:

@@ -281,7 +281,7 @@ def test_a_mute_supervisor_does_not_hold_a_start(stage: Stage, monkeypatch: pyte
     assert acting.result() == 79
     words = "did not start" if mute == "starts" else "did not open the session"
     assert result_line(stage)["message"] == f"the supervisor {words} within 0.05 s: is the machine overloaded?"
-    assert stage.err == b"haltline: the supervisor is still there; the guard ends it, and all that it started, now\n"
+    assert stage.err == b"haltline: the supervisor did not end by itself; it was ended, and all that it had started\n"
 
 
 def test_a_supervisor_that_goes_mute_in_a_run_is_asked_and_then_given_up(
