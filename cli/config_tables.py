@@ -103,8 +103,8 @@ class ConfigFile(Table, frozen=True):
         IsolationWish | None,
         Meta(
             description="How what tools start is held. `pidns`: in a PID namespace of its own; `subreaper`: below its "
-            "worker; `groups`: in groups with a cookie, as on systems without subreapers; `auto`: `pidns` where that "
-            "costs nothing, else `subreaper`. Not in a workspace's file."
+            "worker; `groups`: in groups with a cookie, as on systems without subreapers; `auto`: `pidns` where it can "
+            "be had and ssh works in it, else `subreaper`. Not in a workspace's file."
         ),
     ] = None
     max_output_tokens: Annotated[_Positive | None, Meta(description="Of one response.")] = None

@@ -142,7 +142,7 @@ def session_params() -> list[click.Parameter]:
         click.Option(
             ["--isolation"],
             type=click.Choice(get_args(IsolationWish)),
-            help="How what tools start is held; auto: the strongest that costs nothing.",
+            help="How what tools start is held; auto: the strongest that is usable.",
         ),
         click.Option(["-c", "--continue", "continue_last"], is_flag=True, hidden=True),
         click.Option(["-r", "--resume"], is_flag=False, flag_value="", hidden=True),

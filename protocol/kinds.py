@@ -93,4 +93,4 @@ Isolation = Literal["pidns", "subreaper", "groups"]
 """How what a tool starts is held: strongest first."""
 
 IsolationWish = Literal["auto", "pidns", "subreaper", "groups"]
-"""What a user may ask for; `auto` is the strongest that costs nothing."""
+"""What a user may ask for; `auto` is the strongest that is usable (supervisor/isolation.py)."""

@@ -23,6 +23,7 @@ Theory of operation. A -> H -> W: A asks (the zygote), H is a helper that lives 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -92,10 +93,11 @@ def fork_process_1(place: Place, body: Callable[[], None], words_fd: int) -> int
         try:
             namespaces.enter(place)
             pid = fork(lambda: _be_process_1(theirs, body))
+            word = str(pid)
         except (Refused, ConfigurationProblem) as problem:
-            theirs.send(str(problem).encode())
-            return
-        theirs.send(b"%d" % pid)
+            word = str(problem)
+        with contextlib.suppress(BrokenPipeError):  # nobody is left to tell
+            theirs.send(word.encode())
 
     with ours, theirs:
         helper_pid = fork(helper)

@@ -345,8 +345,12 @@ def body():
 
 told = {{"problem": "", "statuses": [], "words": ""}}
 try:
-    pid = found.fork(body, words_w)
-    os.write(go_w, b"x")
+    if {in_a_child} and os.fork() == 0:
+        found.fork(body, words_w)
+        os._exit(1)
+    if not {in_a_child}:
+        found.fork(body, words_w)
+        os.write(go_w, b"x")
 except ConfigurationProblem as problem:
     told["problem"] = str(problem)
 for fd in (go_r, go_w, words_w):
@@ -365,12 +369,13 @@ print(json.dumps(told))
 class Told(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
     statuses: list[int]
-    """Of everybody who was to be collected, helper first."""
+    """Of everybody who was to be collected, in that order."""
     words: str = ""
 
 
-def start(who: Who, change: str) -> Told:
-    program = START.format(change=textwrap.dedent(change))
+def start(who: Who, change: str, *, in_a_child: bool = False) -> Told:
+    """`in_a_child`: who asks for process 1 is a child of the program, which collects whoever is left."""
+    program = START.format(change=textwrap.dedent(change), in_a_child=in_a_child)
     before = ordinary_user.COMMAND if who == "user" else ()
     ended = subprocess.run(
         [*before, sys.executable, "-B", "-c", program], capture_output=True, text=True, timeout=30, check=False
@@ -439,3 +444,37 @@ class TestTheStartOfProcess1:
     def test_who_dies_in_it_is_told_and_leaves_nobody(self, who: Who, change: str, told: Told) -> None:
         """L3. Whoever waits there waits for all of its children: one that stayed would hold it up for ever."""
         assert start(who, change) == told
+
+    @as_each_of(NAMESPACED)
+    @pytest.mark.parametrize(
+        ("change", "statuses"),
+        [
+            pytest.param(
+                """
+                def enter(place):
+                    os.kill(os.getppid(), signal.SIGKILL)
+                    really(place)
+                really, namespaces.enter = namespaces.enter, enter
+                """,
+                [-9, 0, 0],
+                id="before the helper forks",
+            ),
+            pytest.param(
+                """
+                def forks_and_kills(body):
+                    pid = fork(body)
+                    if os.getppid() != top:
+                        os.kill(os.getppid(), signal.SIGKILL)
+                    return pid
+                fork, top = namespaced.fork, os.getpid()
+                namespaced.fork = forks_and_kills
+                """,
+                [-9, 0, 0],
+                id="before the helper tells",
+            ),
+        ],
+    )
+    def test_who_asked_for_it_and_dies_leaves_nobody(self, who: Who, change: str, statuses: list[int]) -> None:
+        """G2: the zygote."""
+        told = start(who, change, in_a_child=True)
+        assert (sorted(told.statuses), told.words) == (statuses, "")
