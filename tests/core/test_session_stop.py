@@ -206,6 +206,20 @@ def test_a_worker_that_dies_by_itself_during_the_stop_ends_its_part(drive: Drive
     assert (drive.result.cancel.rung, drive.result.cancel.killed) == ("sweep", 2)
 
 
+@pytest.mark.parametrize("killed_by_the_stop", [True, False])
+def test_the_tree_of_a_namespaced_tool_worker_ended_with_it(killed_by_the_stop: bool) -> None:
+    """Interface, rung: pidns. The LLM worker is in no namespace."""
+    drive = Drive(settings(isolation="pidns")).running().cancel()
+    if killed_by_the_stop:
+        drive.acknowledges("llm").stops("llm").wait()
+        assert drive.kills == ["tool"]
+        drive.exits("tool").swept("tool", killed=3)
+    else:
+        drive.acknowledges("llm").stops("llm").exits("tool").swept("tool", killed=3)
+    assert drive.result.cancel is not None
+    assert (drive.result.cancel.rung, drive.result.cancel.killed) == ("pidns", 3)
+
+
 def test_workers_that_the_stop_killed_while_they_started_are_told_as_killed() -> None:
     """Interface, rung: the shell kills a worker that is still starting when the stop comes (BroadcastCancel)."""
     drive = in_starting().ready("tool").cancel().acknowledges("tool").stops("tool")
