@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from typing import get_args
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ from haltline.cli.text_view import TextView
 from haltline.protocol import events
 from haltline.protocol.conversation import Usage
 from haltline.protocol.ids import CallId, SessionId
+from haltline.protocol.kinds import CancelBy
 from haltline.protocol.lines import Line
 from haltline.protocol.settings import Limits
 
@@ -66,6 +68,17 @@ def plain() -> TextView:
 
 def on_terminal(*, colour: bool = False) -> TextView:
     return TextView(out_terminal=True, err_terminal=True, colour=colour)
+
+
+def test_who_stopped_a_run_from_elsewhere_is_told_and_what_the_client_said_itself_is_not() -> None:
+    told = {by: seen(plain(), [events.CancelStep(phase="requested", by=by)])[1] for by in get_args(CancelBy)}
+    assert told == {
+        "key": "",
+        "signal": "",
+        "client": "stopping (asked from another terminal)\n",
+        "limit": "stopping (a limit)\n",
+        "lost_client": "",
+    }
 
 
 RUNS: dict[str, tuple[list[events.AnyEvent], str, str]] = {

@@ -22,6 +22,7 @@ from support.asking_gateway import asking
 from support.chain import members, seconds_until_gone
 from support.checkout import ROOT
 from support.command import COMMAND, Ended, Event, Running, run
+from support.played_supervisor import SESSION, played
 from support.second_terminal import (
     crowd_the_door,
     folder_of,
@@ -34,8 +35,13 @@ from support.second_terminal import (
     streaming,
 )
 
+from haltline.cli import last_resort
+from haltline.cli.kill import KILLED_WITHIN_S
 from haltline.cli.receipts import Stopped
 from haltline.protocol import pidfile
+from haltline.protocol.client_messages import CancelRequest, KillRequest, Receipt, Refused
+from haltline.protocol.events import CancelReceipt
+from haltline.protocol.ids import SessionId
 
 GONE_S = 2.0
 SLACK = 3
@@ -436,9 +442,41 @@ def test_the_supervisor_is_reached_at_once(home: Path, verb: str) -> None:
     assert min(took) < REACHED_S * SLACK
 
 
+def test_who_is_not_seen_to_end_is_said_and_who_has_ended_meanwhile_was_stopped_already(home: Path) -> None:
+    """F1: the receipt is the supervisor's; a survivor, or none to ask any more, is no success and no failure."""
+    gone = CancelReceipt(stream_ms=None, tools_ms=None, total_ms=3000.0, rung="worker_kill", killed=2, survivors=1)
+    with played(home / "run" / "one", Receipt(session_id=SessionId(SESSION), cancel=gone)) as asked:
+        ended = run("kill", SESSION[:3])
+    said = f"{SESSION}: killed in 3.0 s: 2 processes ended by force, 1 left, rung worker_kill\n"
+    assert (ended.exit_code, ended.stdout.decode(), ended.stderr) == (75, said, "")
+    assert asked == [KillRequest(session_id=SessionId(SESSION))]
+    with played(home / "run" / "two", Refused(words="no session")) as asked:
+        ended = run("cancel", SESSION, "--json")
+    assert (ended.exit_code, receipts(ended)) == (0, [Stopped(session_id=SESSION, already_stopped=True)])
+    assert asked == [CancelRequest(session_id=SessionId(SESSION), by="client")]
+
+
+@pytest.mark.ci
+def test_a_supervisor_that_falls_silent_in_the_middle_is_named(home: Path) -> None:
+    folder = home / "run" / "one"
+    with played(folder, None):
+        for arguments in ((SESSION,), ("--all",)):
+            ended = run("kill", *arguments, "--json")
+            assert (ended.exit_code, ended.stdout) == (75, b"[]\n")
+            assert (
+                ended.stderr
+                == f"haltline kill: no answer from the supervisor in {folder} within {KILLED_WITHIN_S:g} s\n"
+            )
+
+
 @pytest.mark.ci
 def test_a_pid_file_that_names_a_stranger_harms_nobody(home: Path) -> None:
     """G3: neither a process that has no name of ours nor one that took over a number is signalled."""
+    running = streaming()
+    (folder_of(running) / "pids").write_text(f"{members(running)['supervisor']} 1 {members(running)['guard']} 1\n")
+    assert last_resort.end(str(folder_of(running))) is None
+    assert receipts(run("cancel", "--all", "--json")) == [stopped(session_of(running))]
+    running.end()
     folder = home / "run" / "one"
     folder.mkdir(parents=True, mode=0o700)
     pidfile.write(str(folder))  # this very process, and whoever started it
