@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haltline.cli.keys import Keys, cancels, split
+from haltline.cli.keys import ESC_WAIT_S, PASTE_WAIT_S, Key, Keys, Reading, cancels, read, split
 
 ESC = b"\x1b"
 CTRL_C = b"\x03"
@@ -39,7 +39,13 @@ OTHER_KEYS = [
     b"\x1bOF",
     b"\x1b[M",
     b"\x1b[<0;33;7M",
+    b"\x1b[<35;200;90m",
+    b"\x1b[M #$",
+    b"\x1b[32;33;7M",
     b"\x1b[12;40R",
+    b"\x1b[?62;22c",
+    b"\x1b[200~",
+    b"\x1b[201~",
 ]
 
 
@@ -148,3 +154,59 @@ def test_every_byte_is_in_one_key_or_in_the_rest(data: bytes, quiet: bool) -> No
 def test_a_ctrl_c_is_one_whatever_came_before_it(data: bytes) -> None:
     for quiet in (False, True):
         assert split(data + CTRL_C, quiet=quiet).keys[-1] == CTRL_C
+
+
+PASTES: dict[str, tuple[bytes, ...]] = {
+    "an escape in it": (b"\x1b[200~one \x1b two\x1b[201~",),
+    "escapes and a ctrl+c in it": (b"\x1b[200~\x1b\x1b\x1b \x03 \x1b[27u\x1b[201~",),
+    "an escape at its end": (b"\x1b[200~words\x1b\x1b[201~",),
+    "cut at its escape": (b"\x1b[200~one \x1b", b" two\x1b[201~"),
+    "cut in its first mark": (b"\x1b", b"[20", b"0~\x1b\x1b", b"\x1b[201~"),
+    "cut in its last mark": (b"\x1b[200~\x1b\x1b", b"\x1b", b"[201", b"~"),
+    "cut in a character": (b"\x1b[200~\xf0\x9f", b"\x99\x82\x1b[201~"),
+    "two of them": (b"\x1b[200~\x1b\x1b[201~\x1b[200~\x1b\x1b[201~",),
+}
+
+
+@pytest.mark.parametrize("pieces", PASTES.values(), ids=list(PASTES))
+def test_a_marked_paste_stops_nothing_and_an_esc_behind_it_does(pieces: tuple[bytes, ...]) -> None:
+    """Each piece is a read, with no pause between two."""
+    reading, keys = Reading(), list[Key]()
+    for piece in (*pieces, ESC):
+        reading, more = read(reading, piece, quiet=False)
+        keys += more
+    assert [key for key in keys if key.cancels] == []
+    assert reading.wait_s == ESC_WAIT_S
+    assert [key.cancels for key in read(reading, b"", quiet=True)[1]] == [True]
+
+
+def test_a_paste_comes_in_whole_characters() -> None:
+    reading, first = read(Reading(), b"\x1b[200~a\xf0\x9f", quiet=False)
+    _, second = read(reading, b"\x99\x82b\x1b[201~c", quiet=False)
+    assert (*first, *second) == (Key(b"a", pasted=True), Key("🙂b".encode(), pasted=True), Key(b"c"))
+
+
+def test_a_paste_whose_end_got_lost_is_over_after_a_while() -> None:
+    """Else Esc would be dead for good."""
+    reading, _ = read(Reading(), b"\x1b[200~words\x1b", quiet=False)
+    assert (reading.pasting, reading.wait_s) == (True, PASTE_WAIT_S)
+    reading, keys = read(reading, b"", quiet=True)
+    assert [key.cancels for key in keys] == [False]
+    assert reading == Reading()
+    assert [key.cancels for key in read(reading, CTRL_C, quiet=False)[1]] == [True]
+
+
+@given(st.lists(st.binary(max_size=12), max_size=6), st.booleans())
+def test_every_byte_that_was_read_is_in_one_key_or_in_the_rest(pieces: list[bytes], paste: bool) -> None:
+    """But for the marks of a paste."""
+    reading, came = Reading(), b""
+    for piece in (b"\x1b[200~", *pieces) if paste else pieces:
+        reading, keys = read(reading, piece, quiet=False)
+        came += b"".join(key.data for key in keys)
+    came += reading.rest
+    for mark in (b"\x1b[200~", b"\x1b[201~"):
+        came = came.replace(mark, b"")
+    wanted = b"".join(pieces)
+    for mark in (b"\x1b[200~", b"\x1b[201~"):
+        wanted = wanted.replace(mark, b"")
+    assert came == wanted

@@ -12,6 +12,8 @@ import msgspec
 import pytest
 from support import survivors
 from support.chain import seconds_until_gone
+from support.puppet_gateway import PROGRAM, Order, shell
+from support.scripted_gateway import running
 from support.terminals import OnTerminal, wait_until
 
 ESC = b"\x1b"
@@ -202,3 +204,38 @@ def test_ctrl_c_twice_in_a_stalled_stream(tmp_path: Path) -> None:
         code, _ = terminal.end()
         assert code == 130
         assert time.monotonic() - pressed < 2.0 * SLACK
+
+
+def test_each_run_of_a_chat_has_a_stop_of_its_own(tmp_path: Path) -> None:
+    """R95: a stop addresses the run that goes on and nothing else, whatever was stopped before it."""
+    orders = (
+        (Order(text="first ", hangs=True), "first "),
+        (Order(calls=shell("sleep 601")), "sleep 601"),
+        (Order(text="third ", hangs=True), "third "),
+    )
+    with running(tmp_path, program=PROGRAM) as gateway:
+        arguments = ("chat", "-m", "puppet", "--base-url", gateway.url, "-y", "-C", str(tmp_path), "--json")
+        with OnTerminal(*arguments, extra={"OPENAI_API_KEY": "none"}) as terminal:
+            for number, (order, shown) in enumerate(orders, 1):
+                terminal.until("> ")
+                terminal.press(f"{order.prompt}\r".encode())
+                terminal.until(f'"run":{number},' if number == 2 else shown, *(("tool_start",) if number == 2 else ()))
+                terminal.press(ESC)
+                terminal.until("stopping\r\n", '"phase":"requested","by":"key"', '"reason":"cancelled"')
+            terminal.until("> ")
+            terminal.press(b"\x04")
+            assert terminal.end()[0] == 130
+
+
+def test_what_is_typed_during_a_run_is_shown_once_it_is_asked_for(tmp_path: Path) -> None:
+    with OnTerminal("chat", "-m", "demo/rate_limit", "-C", str(tmp_path)) as terminal:
+        terminal.until("> ")
+        terminal.press(b"first\r")
+        terminal.until("first\r\n", "trying again in ")
+        terminal.press(b"second\rbeg")
+        assert "second" not in terminal.until("nine ten")
+        terminal.until("> second\r\n", "nine ten")
+        terminal.until("> beg")
+        terminal.press(b"un\x15\x04")
+        assert terminal.end()[0] == 0
+        assert terminal.settings() == terminal.before
