@@ -9,10 +9,13 @@ before the last fork that inherits it.
    there are none, what is left is found by marks (protocol/marks.py).
 3. Death is seen through pidfds, which survive any other death and cannot name a stranger; where there are none,
    through pipes of their own that no fork keeps (protocol/deaths.py). Never through the end of another pipe: every fork
-   holds copies of its parent's.
+   holds copies of its parent's. (A fork of the zygote that waits to begin sees that nobody is left to let it: that
+   pipe is closed in every other fork, zygote.py, rule 8.)
 4. Who ends what. Client dead: the supervisor cancels and leaves; the guard ends it when it does not.
    Supervisor dead: workers and zygote see it and leave by themselves; the guard sweeps what is left.
+   Zygote dead, or killed because it hangs: its spare takes over, the supervisor sweeps what it had begun to sweep.
    Guard dead: nothing changes for the supervisor; the client waits for the supervisor's end alone.
+   Guard stopped: woken when there is something for it to do, or its work is done by the client (guard.py, rule 4).
 5. A forked child never returns into its parent's frames: `os._exit` on every path.
 """
 
