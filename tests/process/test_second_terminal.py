@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import shlex
@@ -376,15 +377,19 @@ def test_what_was_started_with_other_variables_is_found(home: Path, monkeypatch:
     """M1: a login without XDG_RUNTIME_DIR stops what a desktop's terminal has started, and the other way round."""
     monkeypatch.delenv("HALTLINE_HOME")
     monkeypatch.setenv("XDG_STATE_HOME", str(home))
-    usual = f"/tmp/haltline-{os.getuid()}"
+    usual = Path(f"/tmp/haltline-{os.getuid()}")
+    was_there = usual.exists()
     monkeypatch.setenv("TMPDIR", "/tmp")
     running = streaming()
     session_id = session_of(running)
-    (folder,) = Path(usual).glob(f"*/sessions/{session_id}")
+    (folder,) = usual.glob(f"*/sessions/{session_id}")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(home))
     assert receipts(run("cancel", session_id, "--json")) == [stopped(session_id)]
     assert running.end().exit_code == 130
     assert not folder.exists()
+    if not was_there:
+        with contextlib.suppress(OSError):  # somebody else uses it by now
+            usual.rmdir()
 
 
 @pytest.mark.ci
