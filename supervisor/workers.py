@@ -41,6 +41,7 @@ class WorkerHandle(msgspec.Struct, kw_only=True):
     """The mailbox has heard and seen it."""
     ready: bool = False
     """Both of these: it takes work."""
+    killed: bool = False
     exited: bool = False
     heartbeat: Heartbeat | None = None
     heartbeat_s: float | None = None
@@ -97,9 +98,11 @@ class Workers:
         return handle
 
     def kill(self, role: Role) -> None:
-        """SIGKILL, with everything under it; nothing that it still says counts. Does nothing if there is none."""
+        """SIGKILL, with everything under it; nothing that it still says counts. Once: does nothing if there is none,
+        or if it is dying of that already."""
         handle = self._handles.get(role)
-        if handle is not None and not handle.exited:
+        if handle is not None and not handle.exited and not handle.killed:
+            handle.killed = True
             self._mailbox.forget(handle.worker_id)
             self._spawner.kill(handle.worker_id)
 

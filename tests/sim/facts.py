@@ -13,6 +13,7 @@
 10. A run that is going on says something, or waits for a person.
 11. A stop that is asked for from another terminal is answered.
 12. A worker that does as it should is not killed for what its machine, or the way to it, did.
+13. One that hangs while work is due is asked to stop after times.SILENCE_S.
 """
 
 import re
@@ -29,7 +30,7 @@ from haltline.protocol.conversation import AssistantMessage, Item, ToolCall, Too
 from haltline.protocol.exits import BUG
 from haltline.protocol.ids import CallId, SessionId, WorkerId
 from haltline.protocol.lines import Line
-from haltline.protocol.messages import Cancel, RunTool, StartAttempt
+from haltline.protocol.messages import Cancel, Ready, RunTool, StartAttempt
 from haltline.supervisor import cancelling
 from haltline.supervisor.deadlines import grace_s
 from haltline.supervisor.host import SessionHost
@@ -98,7 +99,12 @@ class Facts:
         self.everyone_was_stopped = False
         """By the loss of the client, a wish that all stop, or the loss of the zygote."""
         self._living: dict[WorkerId, WorkerBoot] = {}
+        self._ready: set[WorkerId] = set()
         self._heard: dict[WorkerId, int] = {}
+        self._hangs: dict[WorkerId, float] = {}
+        """Since when they do nothing at all."""
+        self._given_at: dict[WorkerId, float] = {}
+        """When they last got work."""
         self._attempts: dict[tuple[SessionId, int], WorkerId] = {}
         self._trees: dict[tuple[SessionId, CallId], WorkerId] = {}
         self._ran: set[tuple[SessionId, CallId]] = set()
@@ -124,11 +130,17 @@ class Facts:
         for key in [key for key, worker in self._attempts.items() if worker == boot.worker_id]:
             del self._attempts[key]
 
+    def hangs(self, boot: WorkerBoot) -> None:
+        self._hangs.setdefault(boot.worker_id, self.timeline.now)
+
     def killed(self, boot: WorkerBoot) -> None:
         """By order of the supervisor (12)."""
         session = self.sessions[boot.session_id]
-        calm = session.plan.calm and not session.closing and not self.everyone_was_stopped
-        self.check(not calm, f"{boot.worker_id}, which does nothing wrong, is killed")
+        if session.closing or self.everyone_was_stopped:
+            return
+        plan = session.plan
+        good = plan.undisturbed or (plan.good_workers and boot.worker_id in self._ready)
+        self.check(not good, f"{boot.worker_id}, which does nothing wrong, is killed")
 
     def swept(self, worker_id: WorkerId) -> int:
         """How many trees of the dead worker were left and are gone now."""
@@ -172,13 +184,17 @@ class Facts:
 
     # What the supervisor sends
 
-    def told_worker(self, boot: WorkerBoot, data: bytes) -> None:
+    def told_worker(self, boot: WorkerBoot, data: bytes, *, subscribed: bool) -> None:
         message = codec.to_worker.decode(data)
         session = self.sessions[boot.session_id]
         if self.timeline.traced:
             self.timeline.tell("supervisor", f"to {boot.worker_id}: {short(message)}")
         match message:
+            case Ready():
+                self.check(subscribed, f"{boot.worker_id} is told that it is ready before its subscription came")
+                self._ready.add(boot.worker_id)
             case StartAttempt():
+                self._given_at[boot.worker_id] = self.timeline.now
                 self._durable(session, boot.session_id, "start_attempt")
                 self.check(not session.open_calls, f"a request while {session.open_calls} have no result")
                 problem = invalid(message.items)
@@ -190,6 +206,7 @@ class Facts:
                 self.check(session.turn_attempts <= most, f"attempt {session.turn_attempts} of one turn")
                 session.attempt, session.turn, session.pieces = message.attempt, turn, 0
             case RunTool():
+                self._given_at[boot.worker_id] = self.timeline.now
                 self._durable(session, boot.session_id, "run_tool")
                 sent = (message.call_id, message.outside_allowed)
                 self.check(sent not in session.told_calls, f"{message.call_id} is given out twice")
@@ -334,7 +351,7 @@ class Facts:
                 if key[0] == session_id and not (self.sweeps_are_late and worker not in self._living)
             ]
             self.check(not trees, f"the run ends as {result.reason} with {trees} alive")
-        if session.plan.calm and not self.everyone_was_stopped:
+        if session.plan.undisturbed and not self.everyone_was_stopped:
             expected = self.asked(session_id)
             same = (result.reason, result.counters) == ("completed", events.Counters())
             same = same and (result.tool_calls, result.tool_runs) == (expected, expected)
@@ -367,9 +384,25 @@ class Facts:
                 session.stop_seen = stop
                 allowed = times.stop_s(grace_s(stop.by, 1)) + (self.lost_s - session.lost_before) + ROUNDING_S
                 self.check(now - stop.requested_at <= allowed, f"the stop of {session_id} takes {allowed:.1f} s")
+            for seat in (host._state.llm, host._state.tool):
+                if (
+                    seat.worker_id is not None
+                    and seat.worker_id in self._hangs
+                    and seat.state == "ready"
+                    and host._state.hung is None
+                ):
+                    self._hung(session_id, host, seat.worker_id)
             if session.running and not session.asking:
                 allowed = SILENT_RUN_S + self.lost_s
                 self.check(now - session.said_at <= allowed, f"{session_id} says nothing for {allowed:.0f} s")
+
+    def _hung(self, session_id: SessionId, host: SessionHost, worker_id: WorkerId) -> None:
+        """13: it hangs, and nobody has noticed yet."""
+        phase = "streaming" if worker_id.startswith("llm") else "running_tools"
+        since = max(self._hangs[worker_id], self._given_at.get(worker_id, 0.0))
+        if host._state.phase == phase and worker_id in self._given_at:
+            allowed = times.SILENCE_S + times.HEARTBEAT_S + self.lost_s
+            self.check(self.timeline.now - since <= allowed, f"{worker_id} of {session_id} hangs and is not found")
 
 
 def _by_time(result: events.Result) -> bool:

@@ -7,10 +7,10 @@ from random import Random
 from typing import Literal
 
 import msgspec
-from sim.sockets import Weather
 
 from haltline.protocol.kinds import CancelBy
 from haltline.protocol.settings import INTERACTIVE, Limits, SessionSettings, StreamLimits, ToolLimits
+from sim.sockets import Weather
 
 WHOLE_S = 20.0
 """Limit of one attempt; the default of 900 s would be hours of heartbeats."""
@@ -51,6 +51,19 @@ class SessionPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Chance that a person answers a question within a moment."""
     breaks_journal_after_s: float | None = None
 
+    @property
+    def good_workers(self) -> bool:
+        """No worker does anything wrong, and nobody wants one killed."""
+        faults = self.worker_faults or self.start_faults or self.stop_faults
+        return not faults and all(press.what in ("cancel", "all") for presses in self.presses for press in presses)
+
+    @property
+    def undisturbed(self) -> bool:
+        """Nothing but the weather is against it."""
+        plain = self.settings == plain_settings(self.index)
+        quiet = not any(self.presses) and not self.model_faults and not self.loops
+        return self.calm or (plain and quiet and self.good_workers)
+
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
@@ -77,7 +90,7 @@ def of_seed(seed: int) -> Plan:
         supervisor_stops=_times(rng, 0.12, (2.6, 14.0)),
         suspends=_times(rng, 0.1, (2.6, 40.0)),
         zygote_dies_s=_moment(rng) if rng.random() < 0.06 else None,
-        client_dies_s=_moment(rng) if rng.random() < 0.1 else None,
+        client_dies_s=_last_moment(rng, sessions) if rng.random() < 0.1 else None,
         looks=rng.choice((0, 0, 0, 1, 2)),
     )
 
@@ -93,6 +106,13 @@ def _moment(rng: Random) -> float:
     return rng.random() * rng.choice((0.12, 1.5, 5.0))
 
 
+def _last_moment(rng: Random, sessions: tuple[SessionPlan, ...]) -> float:
+    """Of the client: any, or right behind its wish for one more session."""
+    if rng.random() < 0.3:
+        return rng.choice(sessions).open_after_s + rng.random() * 0.0003
+    return _moment(rng)
+
+
 def _session(rng: Random, seed: int, index: int, busy: bool, everyone: bool) -> SessionPlan:
     calm = index > 0 and rng.random() < 0.35
     prompts = rng.choice((1, 1, 2))
@@ -104,7 +124,7 @@ def _session(rng: Random, seed: int, index: int, busy: bool, everyone: bool) -> 
             index=index,
             seed=own_seed,
             calm=True,
-            settings=_settings(index),
+            settings=plain_settings(index),
             open_after_s=open_after_s,
             prompts=prompts,
             weather=weather,
@@ -123,7 +143,7 @@ def _session(rng: Random, seed: int, index: int, busy: bool, everyone: bool) -> 
         settings=_stormy_settings(rng, index),
         presses=tuple(_presses(rng, everyone) for _ in range(prompts)),
         weather=weather,
-        model_faults=rng.choice((0.0, 0.2, 0.5)),
+        model_faults=rng.choice((0.0, 0.2, 0.5, 0.9)),
         worker_faults=storm * rng.random(),
         start_faults=rng.choice((0.0, 0.0, 0.3)),
         stop_faults=rng.choice((0.0, 0.2, 0.6)),
@@ -152,7 +172,7 @@ def _presses(rng: Random, everyone: bool) -> tuple[Press, ...]:
     return tuple(presses)
 
 
-def _settings(index: int) -> SessionSettings:
+def plain_settings(index: int) -> SessionSettings:
     return SessionSettings(
         model=f"s{index}",
         base_url="http://10.0.0.1/v1",
@@ -167,7 +187,7 @@ def _settings(index: int) -> SessionSettings:
 
 
 def _stormy_settings(rng: Random, index: int) -> SessionSettings:
-    plain = _settings(index)
+    plain = plain_settings(index)
     choice = rng.random()
     if choice < 0.25:
         return msgspec.structs.replace(plain, approval_mode="ask", interactive=True)

@@ -59,6 +59,8 @@ class Line:
         self.name = name
         self.sent = sent
         self.open = True
+        self.subscribed = False
+        """The supervisor has the subscription."""
         self._rng = rng
         self._weather = weather
         self._last: dict[str, float] = {}
@@ -235,6 +237,7 @@ class Socket:
 
     def _subscribed(self, line: Line, peer: "Socket") -> None:
         self._peers[peer._topic] = (line, peer)
+        line.subscribed = True
         self._arrived([b"\x01" + peer._topic])
 
     def _lost(self, name: bytes, subscriber: bool) -> None:

@@ -76,6 +76,7 @@ class PretendedSpawner:
             self._killed.add(worker_id)
         elif worker is not None and not worker.process.dead:
             self._timeline.tell("supervisor", f"kills {worker_id}")
+            self._facts.check(not worker.deliberate, f"{worker_id} is killed twice")
             self._facts.killed(worker.boot)
             worker.deliberate = True
             self._timeline.after(REPORT_S / 5, worker.die, "")

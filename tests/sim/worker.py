@@ -68,7 +68,10 @@ class Worker:
         self._on_death = on_death
         self.process = Process(timeline, boot.worker_id, on_exit=lambda: self.die(""))
         self._network = network
-        self.line = Line(timeline, boot.worker_id, rng, plan.weather, lambda data: facts.told_worker(boot, data))
+        self.line = Line(timeline, boot.worker_id, rng, plan.weather, self._told)
+
+    def _told(self, data: bytes) -> None:
+        self.facts.told_worker(self.boot, data, subscribed=self.line.subscribed)
 
     def begin(self) -> None:
         """The first thing after the fork."""
@@ -77,7 +80,7 @@ class Worker:
                 case "die":
                     self.die("ImportError: no module named haltline")
                 case "hang":
-                    self.process.stop_for(HANG_S)
+                    self.hang()
                 case _:
                     self.process.stop_for(self.rng.random() * 4)
         self.process.call_soon(self._start)
@@ -98,6 +101,10 @@ class Worker:
         self.facts.worker_died(self.boot)
         self._on_death(self, words)
 
+    def hang(self) -> None:
+        self.facts.hangs(self.boot)
+        self.process.stop_for(HANG_S)
+
     def crash(self, words: str) -> NoReturn:
         """It dies in the middle of what it is doing."""
         self.die(words)
@@ -109,7 +116,7 @@ class Worker:
             case "die":
                 self.crash("Segmentation fault")
             case "hang":
-                self.process.stop_for(HANG_S)
+                self.hang()
             case "spin":
                 self.process.stop_for(self.rng.random() * SPIN_S)
                 return True
@@ -196,7 +203,7 @@ class LlmHandler:
         if manner == "die":
             worker.crash("")
         elif manner == "hang":
-            worker.process.stop_for(HANG_S)
+            worker.hang()
         if manner in ("hang", "never"):
             return
         if self._open is not None and self._open.generation < cancel.generation:
@@ -323,7 +330,7 @@ class ToolHandler:
         if manner == "die":
             worker.crash("")
         elif manner == "hang":
-            worker.process.stop_for(HANG_S)
+            worker.hang()
         if manner in ("hang", "never"):
             return
         if any(given.started and given.outcome is None and not given.cancelled for given in self._given):
