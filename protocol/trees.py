@@ -291,9 +291,14 @@ class Sweep:
         return len(stopped) > before
 
     def _kept_sessions(self) -> set[int]:
-        """Rule 5: whose groups are never signalled."""
-        kept = (processes.read_process(pid) for pid in (os.getpid(), *self._spare(), *self._through()))
-        return {process.session for process in kept if process is not None}
+        """Rule 5: whose groups are never signalled. Asked of the kernel directly: there may be hundreds to spare."""
+        kept: set[int] = set()
+        for pid in (0, *self._spare(), *self._through()):
+            try:
+                kept.add(os.getsid(pid))
+            except ProcessLookupError:
+                continue
+        return kept
 
     def _signal(self, process: Process, number: int) -> bool:
         return processes.signal_identity(process.identity, number)
