@@ -152,24 +152,28 @@ class Loop:
     def until_guard_gone(self) -> Literal["gone", "ended", "left"]:
         """gone: nothing that this command started is left. Says goodbye first, so that a supervisor which was never
         asked for anything leaves too. One that does not leave is killed; for a guard that does not go either, its work
-        is done here (ended; left: not all of it could be): what is below them has nobody else."""
+        is done here (ended; left: not all of it could be): what is below them has nobody else. A guard that went first
+        was shot: then the supervisor's end counts, and zygote and workers go by themselves."""
         self._owned.leave()
-        if self._guard_gone_within(GUARD_WITHIN_S):
+        if self._ends_gone_within(GUARD_WITHIN_S):
             return "gone"
         if self._supervisor_fd is not None:
             deaths.kill(self._supervisor_fd)
-        if self._guard_gone_within(FORCED_WITHIN_S):
+        if self._ends_gone_within(FORCED_WITHIN_S):
+            self._owned.clear_away()
             return "gone"
         return "ended" if self._owned.stand_in_for_guard() else "left"
 
-    def _guard_gone_within(self, seconds: float) -> bool:
+    def _ends_gone_within(self, seconds: float) -> bool:
+        """Guard and supervisor."""
         deadline = time.monotonic() + seconds
-        guard_fd = self._owned.guard_fd
+        left = {self._owned.guard_fd} | ({self._supervisor_fd} if self._supervisor_fd is not None else set[int]())
         self._owned.wake_guard()
         while (left_s := deadline - time.monotonic()) > 0:
-            ready = wait(None, reading=(guard_fd, self._owned.signals_fd), timeout_s=left_s)
+            ready = wait(None, reading=(*left, self._owned.signals_fd), timeout_s=left_s)
             self._hear_signals()
-            if guard_fd in ready:
+            left -= ready
+            if not left:
                 return True
         return False
 

@@ -51,8 +51,12 @@ class Owned:
         """Do what a guard that does not go would have done, and end it. True: nothing is left."""
         left = trees.sweep(self._guard_pid, grace_s=times.NO_GRACE_S).survivors
         deaths.kill(self.guard_fd)
-        clear_away(self._chain)
+        self.clear_away()
         return not left
+
+    def clear_away(self) -> None:
+        """The files of the run; nothing where the guard has done it."""
+        clear_away(self._chain)
 
     def kept_log(self) -> str | None:
         """Where the guard puts what the supervisor wrote to its log; None if it wrote nothing."""
