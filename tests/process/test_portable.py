@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -190,3 +191,16 @@ def test_both_tables_say_the_same_of_a_process() -> None:
             assert not said.alive
     for read in (procfs.read_process, portable.read_process):
         assert read(child.pid) is None
+
+
+def test_on_linux_nobody_imports_psutil() -> None:
+    """It would cost a start 23 ms."""
+    rooms = "cli.launcher, haltline.cli.roles, haltline.supervisor.guard, haltline.supervisor.main"
+    body = f"import sys, haltline.{rooms}, haltline.supervisor.runtime, haltline.worker.tool.main, haltline.cli.main"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{body}; print('psutil' in sys.modules, len(sys.modules) > 100)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "False True\n"
