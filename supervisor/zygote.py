@@ -21,6 +21,8 @@
 8. A worker, or a spare, begins when the supervisor has the report of it and says so, through a pipe whose writing end
    travels with the report and is nowhere else. So what was asked for and is not reported when the zygote dies never
    begins, and may be asked for again (spawner.py); what is reported begins, whoever has died since.
+9. A burst is read at once and served one fork a turn: no kill and no death waits until a hundred workers are forked,
+   5 ms each and more. A worker that is killed before its turn is never forked.
 """
 
 import gc
@@ -159,6 +161,8 @@ class Zygote:
         self._chain = chain
         self._idle = idle
         self._is_spare = is_spare
+        self._spawns: deque[tuple[Spawn, int | None]] = deque()
+        """Rule 9: asked for and not forked, with the socket that came along."""
         self._children: dict[int, _Child] = {}
         self._sweeps: dict[WorkerId, trees.Sweep] = {}
         self._leave_by: float | None = None
@@ -182,6 +186,7 @@ class Zygote:
                 self._send_reports()
             if asked & ~select.POLLOUT:
                 self._serve()
+            self._spawn_next()
             if self._supervisor_pidfd in ready:
                 self._begin_leaving()
             for child in [child for child in self._children.values() if child.words_fd in ready]:
@@ -190,7 +195,7 @@ class Zygote:
                 os.read(self._wake_r, _READ_BYTES)
                 self._reap()
             self._sweep_on()
-            if not ready and self._leave_by is None and not self._is_spare:
+            if not ready and not self._spawns and self._leave_by is None and not self._is_spare:
                 self._use_quiet_moment()
             if self._leave_by is not None and self._left():
                 return
@@ -204,6 +209,8 @@ class Zygote:
         self._poll.register(self._wake_r, select.POLLIN)
 
     def _patience_ms(self) -> float | None:
+        if self._spawns:
+            return 0.0
         if self._sweeps:
             return 5.0
         if self._leave_by is not None:
@@ -229,7 +236,7 @@ class Zygote:
                 return
             match decode_request.decode(data):
                 case Spawn() as spawn:
-                    self._spawn(spawn, fds[0] if fds else None)
+                    self._spawns.append((spawn, fds[0] if fds else None))
                 case Kill(worker_id=worker_id):
                     self._kill(worker_id)
                 case Quit():
@@ -238,6 +245,11 @@ class Zygote:
                     self._is_spare = False
                     linux.set_process_name("zygote")
                     self._fork_spare()  # first of all: what killed its predecessor may be the next request
+
+    def _spawn_next(self) -> None:
+        """Rule 9."""
+        if self._spawns:
+            self._spawn(*self._spawns.popleft())
 
     def _spawn(self, spawn: Spawn, extra_fd: int | None) -> None:
         words_r, words_w = os.pipe()
@@ -257,8 +269,7 @@ class Zygote:
             pid = self._namespaces.fork(body, words_w) if spawn.namespaced else fork(body)
         except ConfigurationProblem as problem:
             _close(words_r, go_w)
-            self._tell(Exited(worker_id=spawn.worker_id, pid=0, status=1, words=str(problem)))
-            self._tell(Swept(worker_id=spawn.worker_id, killed=0, survivors=0))
+            self._never(spawn, None, str(problem))
             return
         finally:
             _close(words_w, go_r, -1 if extra_fd is None else extra_fd)
@@ -268,6 +279,13 @@ class Zygote:
         self._children[pid] = child
         self._poll.register(words_r, select.POLLIN)
         self._tell(Spawned(worker_id=spawn.worker_id, pid=pid), (os.dup(child.pidfd), go_w))
+
+    def _never(self, spawn: Spawn, extra_fd: int | None, words: str) -> None:
+        """It was not forked, and will not be."""
+        if extra_fd is not None:
+            os.close(extra_fd)
+        self._tell(Exited(worker_id=spawn.worker_id, pid=0, status=1, words=words))
+        self._tell(Swept(worker_id=spawn.worker_id, killed=0, survivors=0))
 
     def _become_worker(self, words_w: int) -> None:
         """In the fork of a worker."""
@@ -290,10 +308,16 @@ class Zygote:
                 os.close(child.words_fd)
         for _, fds in self._unsent:
             _close(*fds)
+        for _, extra_fd in self._spawns:
+            _close(-1 if extra_fd is None else extra_fd)
         if self._spare is not None:
             os.close(self._spare.pidfd)
 
     def _kill(self, worker_id: WorkerId) -> None:
+        """Rules 2 and 9."""
+        for waiting in [waiting for waiting in self._spawns if waiting[0].worker_id == worker_id]:
+            self._spawns.remove(waiting)
+            self._never(*waiting, "")
         for child in self._children.values():
             if child.worker_id == worker_id:
                 child.deliberate = True
@@ -398,6 +422,8 @@ class Zygote:
         if self._leave_by is not None:
             return
         self._leave_by = time.monotonic() + times.ZYGOTE_PATIENCE_S
+        while self._spawns:
+            self._never(*self._spawns.popleft(), "")
         self._poll.unregister(self._supervisor_pidfd)
         self._poll.unregister(self._requests)
         for child in self._children.values():

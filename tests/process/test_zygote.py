@@ -309,3 +309,19 @@ def test_how_long_a_zygote_may_be_silent_follows_from_what_it_owes() -> None:
     assert patience_s(worker(pid=5, dead=True, exited=True)) == times.gone_s()  # its sweep
     assert patience_s(worker(pid=5, dead=True, exited=True, ours=True)) is None  # nothing: another one's
     assert times.ZYGOTE_SILENCE_S < times.WORKER_START_S
+
+
+def test_a_kill_does_not_wait_until_a_burst_is_forked_and_who_is_killed_before_its_turn_is_never_forked() -> None:
+    """F7, L1: a session that is cancelled while its workers start ends in milliseconds, however many start before."""
+    told = on_stage("""
+        crowd = [f"one-{n}" for n in range(100)]
+        on.spawn(*crowd, "last")
+        on.spawner.kill("last")
+        await on.until("swept", "last")
+        forked = sum(what == "spawned" for what, _, _ in on.told)
+        await on.until("spawned", *crowd)
+        began = await on.begun(100)
+        await on.kill(*crowd)
+        return [forked < 50, began, ("spawned", "last", "") in on.told]
+        """)
+    assert told == [True, 100, False]
