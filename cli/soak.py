@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Final, get_args
 
 import click
 import msgspec
@@ -23,6 +23,7 @@ from haltline.cli.version import VERSION
 from haltline.cli.whole_numbers import WholeNumber
 from haltline.protocol import exits, linux, processes, times
 from haltline.protocol.errors import BrokenInvariant, UsageProblem
+from haltline.protocol.kinds import IsolationWish
 
 EXAMPLES: Final = """\b
 Examples:
@@ -37,9 +38,19 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int
     seed: int
     rates: Rates
+    isolation: IsolationWish
 
 
-def _soak(*, sessions: int, rounds: int, seed: int, kill_workers: int, stop_workers: int, as_json: bool) -> int:
+def _soak(
+    *,
+    sessions: int,
+    rounds: int,
+    seed: int,
+    kill_workers: int,
+    stop_workers: int,
+    isolation: IsolationWish,
+    as_json: bool,
+) -> int:
     owned = click.get_current_context().find_object(Owned)
     if owned is None:
         raise BrokenInvariant("soak was started without a process chain")
@@ -48,7 +59,13 @@ def _soak(*, sessions: int, rounds: int, seed: int, kill_workers: int, stop_work
             f"--kill-workers {kill_workers} and --stop-workers {stop_workers} are more than 100 % together: "
             "a session loses one worker at most"
         )
-    asked = _Asked(sessions=sessions, rounds=rounds, seed=seed, rates=Rates(kill=kill_workers, stop=stop_workers))
+    asked = _Asked(
+        sessions=sessions,
+        rounds=rounds,
+        seed=seed,
+        rates=Rates(kill=kill_workers, stop=stop_workers),
+        isolation=isolation,
+    )
     linux.become_subreaper()  # what the guard would lose comes to us, and is counted
     owned.in_use = True
     seen: list[RoundSeen] = []
@@ -96,6 +113,7 @@ def _rounds(
             cwd=workspace,
             seed=asked.seed,
             rates=asked.rates,
+            isolation=asked.isolation,
             version=VERSION,
         )
         for number in range(1, asked.rounds + 1):
@@ -148,6 +166,13 @@ command = click.Command(
         ),
         _percent("--kill-workers", 10, "Of the sessions of a round: one of their workers gets SIGKILL."),
         _percent("--stop-workers", 10, "Of the sessions of a round: one gets SIGSTOP, and answers nothing."),
+        click.Option(
+            ["--isolation"],
+            type=click.Choice(get_args(IsolationWish)),
+            default="auto",
+            show_default=True,
+            help="How tool workers are kept apart, as in `run`.",
+        ),
         click.Option(["--json", "as_json"], is_flag=True, help="One object at the end."),
     ],
     callback=_soak,

@@ -33,6 +33,13 @@ class SessionPlan(msgspec.Struct, frozen=True, kw_only=True):
     """From the prompt; None: never."""
     harm: Harm | None
 
+    @property
+    def words(self) -> str:
+        cancel = "never stopped" if self.cancel_at_s is None else f"stopped after {self.cancel_at_s:.2f} s"
+        harm = self.harm
+        hurt = "" if harm is None else f", SIG{harm.how.upper()} to its {harm.role} worker after {harm.at_s:.2f} s"
+        return f"{self.scenario}, {cancel}{hurt}"
+
     def explains(self, reason: Reason) -> bool:
         """Whether this plan may make a run end with that reason."""
         match reason:

@@ -91,6 +91,11 @@ def last_lines(report: Report) -> str:
         for rung, one in report.stops.items()
     ]
     head = [f"  {'stops, ms':{width}} {'count':>7} {'p50':>8} {'p95':>8} {'p99':>8} {'max':>8}"] if rows else []
+    slowest = max(
+        (one.slowest for one in report.rounds if one.slowest is not None), key=lambda stop: stop.ms, default=None
+    )
+    if slowest is not None:
+        rows.append(f"  the slowest: {slowest.ms:.0f} ms, {slowest.plan.words}")
     mark = "ok" if report.holds else "MISSED"
     missed = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in report.missed.items())
     trouble = f"; {report.trouble}" if report.trouble else ""

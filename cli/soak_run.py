@@ -3,7 +3,8 @@
 1. The plan (soak_plan.py) decides what is done to whom and when; the clock decides the rest.
 2. Each round opens its sessions before it closes those of the round before (a supervisor without a session ends),
    asks each, and does to each what its plan says; a stop that comes after the end stops nothing. The round is over
-   when every session has its result.
+   when every session has its result. In every second round the prompts wait until all workers are ready: in the
+   others much of what is stopped is still starting.
 3. A worker is hurt by its identity, number and start, as its `ready` event named it: never a stranger (G3).
 4. After each round two things are counted by others than those who did the stopping: processes, by a walk over what
    is below this command, and streams, by the gateway's own state. Both have to be none.
@@ -40,8 +41,8 @@ from haltline.protocol.client_messages import (
 )
 from haltline.protocol.errors import ConfigurationProblem
 from haltline.protocol.events import Result, Worker
-from haltline.protocol.ids import Role, SessionId
-from haltline.protocol.kinds import Rung
+from haltline.protocol.ids import ROLES, Role, SessionId
+from haltline.protocol.kinds import IsolationWish, Rung
 from haltline.protocol.processes import Identity
 from haltline.protocol.settings import INTERACTIVE, SessionSettings
 
@@ -53,6 +54,14 @@ STREAMS_S: Final = 2.0
 _SIGNALS: Final = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 
 
+class Stop(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one session, and what was to be done to it."""
+
+    ms: float
+    rung: Rung
+    plan: SessionPlan
+
+
 class RoundSeen(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     seconds: float
@@ -61,6 +70,8 @@ class RoundSeen(msgspec.Struct, frozen=True, kw_only=True):
     """How many ended for which reason."""
     stop_ms: dict[Rung, tuple[float, ...]]
     """From the request of each stop to its end, as the supervisor's receipts have it, by how far it had to go."""
+    slowest: Stop | None
+    """None: nothing was stopped."""
     killed: int
     """Workers that this command has killed."""
     stopped: int
@@ -119,6 +130,7 @@ class Soak:
         cwd: str,
         seed: int,
         rates: Rates,
+        isolation: IsolationWish,
         version: str,
     ) -> None:
         self._lane = lane
@@ -129,6 +141,7 @@ class Soak:
         self._cwd = cwd
         self._seed = seed
         self._rates = rates
+        self._isolation = isolation
         self._version = version
         self._sessions: list[SessionId] = []
         self._workers: dict[tuple[SessionId, Role], Identity] = {}
@@ -143,6 +156,8 @@ class Soak:
         plans = plan(self._seed, number, count, self._rates)
         self._open(plans)
         self._close(before)
+        if number % 2 == 0:
+            self._await_workers()
         self._lives.clear()
         return self._run(number, dict(zip(self._sessions, plans, strict=True)))
 
@@ -161,6 +176,12 @@ class Soak:
             if len(self._sessions) == len(plans):
                 return
         raise ConfigurationProblem(f"{len(self._sessions)} of {len(plans)} sessions opened within {ROUND_S:g} s")
+
+    def _await_workers(self) -> None:
+        """All of them, or those that are ready in time: what is missing shows in the round."""
+        for _ in self._until(time.monotonic() + ROUND_S):
+            if len(self._workers) == len(ROLES) * len(self._sessions):
+                return
 
     def _run(self, number: int, plans: Mapping[SessionId, SessionPlan]) -> RoundSeen:
         this = _Round(number, plans)
@@ -227,15 +248,20 @@ class Soak:
 
     def _seen(self, this: _Round) -> RoundSeen:
         seconds = this.passed_s
+        stops = [
+            Stop(ms=result.cancel.total_ms, rung=result.cancel.rung, plan=this.plans[one])
+            for one, result in this.results.items()
+            if result.cancel is not None
+        ]
         stop_ms: defaultdict[Rung, tuple[float, ...]] = defaultdict(tuple)
-        for result in this.results.values():
-            if result.cancel is not None:
-                stop_ms[result.cancel.rung] += (result.cancel.total_ms,)
+        for stop in stops:
+            stop_ms[stop.rung] += (stop.ms,)
         return RoundSeen(
             number=this.number,
             seconds=round(seconds, 3),
             results=dict(Counter(result.reason for result in this.results.values())),
             stop_ms=dict(stop_ms),
+            slowest=max(stops, key=lambda stop: stop.ms, default=None),
             killed=this.hurt["kill"],
             stopped=this.hurt["stop"],
             escalated=self._lives["killed"],
@@ -244,7 +270,7 @@ class Soak:
             open_streams=self._open_streams(),
             stuck=len(this.running),
             unexplained=tuple(
-                f"{this.plans[one]} ended as {result.reason}: {result.message}"
+                f"{one} ({this.plans[one].words}) ended as {result.reason}: {result.message}"
                 for one, result in this.results.items()
                 if not this.plans[one].explains(result.reason)
             ),
@@ -272,6 +298,7 @@ class Soak:
             approval_mode="yolo",
             retry=INTERACTIVE,
             ephemeral=True,
+            isolation=self._isolation,
             version=self._version,
         )
 

@@ -10,7 +10,7 @@ import pytest
 
 from haltline.cli.soak_plan import CANCELLED, ENDLESS, Harm, Rates, SessionPlan, plan
 from haltline.cli.soak_report import Report, Times, last_lines, round_line, times
-from haltline.cli.soak_run import RoundSeen
+from haltline.cli.soak_run import RoundSeen, Stop
 from haltline.protocol.kinds import Reason
 
 replace = msgspec.structs.replace
@@ -67,6 +67,11 @@ ROUND = RoundSeen(
     seconds=4.04,
     results={"cancelled": 3, "completed": 1},
     stop_ms={"ack": (2.0, 4.0), "sweep": (2010.0,)},
+    slowest=Stop(
+        ms=2010.0,
+        rung="sweep",
+        plan=SessionPlan(scenario="tool_tree", cancel_at_s=0.5, harm=Harm(how="stop", role="tool", at_s=0.25)),
+    ),
     killed=1,
     stopped=2,
     escalated=2,
@@ -106,6 +111,12 @@ def test_a_round_is_a_line_and_what_nothing_explains_is_said() -> None:
         f"round 1, 4.0 s: cancelled 3, completed 1; {counts}",
         "  unexplained: s1 ended as worker_failed",
     ]
+
+
+def test_the_slowest_stop_is_told_with_what_was_done_to_its_session() -> None:
+    assert last_lines(REPORT).splitlines()[-2] == (
+        "  the slowest: 2010 ms, tool_tree, stopped after 0.50 s, SIGSTOP to its tool worker after 0.25 s"
+    )
 
 
 def test_times_of_stops_are_told_by_what_the_stop_met() -> None:
