@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from support import after_a_stop, puppet_gateway, scripted_gateway, vices
+from support.command import WITHIN_S
 from support.conversation import Conversation, Run, until
 from support.isolations import ISOLATIONS
 from support.puppet_gateway import DONE, PROGRAM, Order, Said, shell
@@ -177,7 +178,7 @@ SLOW_PATTERN = "(a+)+$"
 """Takes longer than anybody waits on a line of `a` that ends otherwise."""
 TEXT = Order(text="one two three ", hangs=True)
 IN_ITS_TEXT = (asked_for(text="one two three "), IN_TEXT)
-LONG = Order(calls=shell("sleep 15 & sleep 15; echo ended"))
+LONG = Order(calls=shell('sleep 15 & sleep 15 & printf . > "$READY"; wait; echo ended'))
 IN_ITS_TOOL = (asked_for("shell"), stopped(), IN_TOOLS)
 TOOL_LOST = (asked_for("shell"), UNKNOWN, IN_TOOLS)
 
@@ -205,7 +206,7 @@ STATES = (
         ("cancelled_not_started", "cancelled_not_started"),
         asks=True,
     ),
-    Row("in a tool", LONG, begun(1), IN_ITS_TOOL, ("cancelled_killed",), tool=("term",), killed=3, quick=True),
+    Row("in a tool", LONG, in_place, IN_ITS_TOOL, ("cancelled_killed",), tool=("term",), killed=3, quick=True),
     Row(
         "in the second of three tools",
         Order(calls=shell("echo first", 'echo second; printf . > "$READY"; sleep 15; echo x', "echo third")),
@@ -280,7 +281,7 @@ def of_workers(vice: str, *, killed: int = 0, presses: int = 1) -> Iterator[Row]
         llm="worker_kill", tool=("worker_kill",), vice=vice, presses=presses,
     )  # fmt: skip
     yield Row(
-        f"{vice}, in a tool", LONG, begun(1), TOOL_LOST, ("outcome_unknown",),
+        f"{vice}, in a tool", LONG, in_place, TOOL_LOST, ("outcome_unknown",),
         llm="worker_kill", tool=("worker_kill",), killed=killed, vice=vice, presses=presses,
     )  # fmt: skip
 
@@ -291,12 +292,12 @@ WORKERS = (
     *of_workers("acks_but_stays", presses=2),
     Row("spins, in the text", TEXT, signalled("llm", text_shown), IN_ITS_TEXT, llm="worker_kill", vice="spins"),
     Row(
-        "spins, in a tool", LONG, signalled("tool", begun(1)), TOOL_LOST, ("outcome_unknown",),
+        "spins, in a tool", LONG, signalled("tool", in_place), TOOL_LOST, ("outcome_unknown",),
         tool=("worker_kill",), killed=3, vice="spins",
     ),
     Row("parses, in the text", TEXT, signalled("llm", text_shown), IN_ITS_TEXT, vice="parses"),
     Row(
-        "parses, in a tool", LONG, signalled("tool", begun(1)), IN_ITS_TOOL, ("cancelled_killed",),
+        "parses, in a tool", LONG, signalled("tool", in_place), IN_ITS_TOOL, ("cancelled_killed",),
         tool=("term",), killed=3, vice="parses",
     ),
     Row("answers_late, in the text", TEXT, text_shown, IN_ITS_TEXT, vice="answers_late"),
@@ -403,11 +404,13 @@ def test_a_stop_while_the_server_takes_no_connection(tmp_path: Path) -> None:
 def test_a_stop_in_a_tls_handshake(tmp_path: Path) -> None:
     """F1, F7: the server sees the end of its connection; the next prompt meets a server that is gone."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(WITHIN_S)
         port = int(listener.getsockname()[1])
         with Conversation(f"https://127.0.0.1:{port}/v1", tmp_path, isolation="subreaper") as conversation:
             conversation.prompt(TEXT.prompt)
             connection, _ = listener.accept()
             with connection:
+                connection.settimeout(WITHIN_S)
                 assert connection.recv(65_536)
                 run = stopped_in_connecting(conversation)
                 assert connection.recv(65_536) == b""
@@ -529,7 +532,7 @@ GROWTH_KIB = 8 * 1024
 @pytest.mark.ci
 def test_many_stops_in_one_session_leave_nothing_behind(gateway: Gateway, tmp_path: Path) -> None:
     """R14: descriptors, socket files, connections and memory are where they were."""
-    ways: tuple[tuple[Order, Reach], ...] = ((Order(hangs=True), responded), (TEXT, text_shown), (LONG, begun(1)))
+    ways: tuple[tuple[Order, Reach], ...] = ((Order(hangs=True), responded), (TEXT, text_shown), (LONG, in_place))
     with Conversation(gateway.url, tmp_path, isolation="subreaper") as conversation:
         footing = conversation.begun()
         warm: dict[int, int] = {}
@@ -561,7 +564,7 @@ def test_a_command_of_15_s_is_gone_a_second_after_the_key(gateway: Gateway, tmp_
     with Conversation(gateway.url, tmp_path, isolation="subreaper") as conversation:
         conversation.begun()
         conversation.prompt(LONG.prompt)
-        begun(1)(conversation, gateway)
+        in_place(conversation, gateway)
         pressed = time.monotonic()
         conversation.press()
         conversation.running.until_stderr("stopping")

@@ -21,6 +21,7 @@ from haltline.protocol.ids import ROLES, Role
 
 CHAIN = ("haltline-guard", "haltline-superv", "haltline-zygote", "haltline-spare")
 """Names of our processes that are no workers (protocol/linux.py); no other can have them before it has begun."""
+GONE = "(gone)"
 MISBEHAVING = (sys.executable, "-I", "-S", str(ROOT / "tests" / "support" / "misbehaving_start.py"))
 
 
@@ -173,9 +174,10 @@ class Conversation:
         return str(self.until("init" if self._run == 1 else "message")["session_id"])
 
     def strangers(self) -> list[survivors.Survivor]:
-        """Who is alive below the client, and is neither of the chain nor a worker that is said to live."""
+        """Who is alive below the client, and is neither of the chain nor a worker that is said to live. Who has gone
+        before its name could be read was on its way out, and may have been either."""
         workers = {pid for role in ROLES for pid in self.alive(role)}
-        return [one for one in self._below() if one.pid not in workers and _name(one) not in CHAIN]
+        return [one for one in self._below() if one.pid not in workers and _name(one) not in (*CHAIN, GONE)]
 
     def named(self, *names: str) -> list[survivors.Survivor]:
         """Who is alive below the client under one of these names of a process."""
@@ -211,8 +213,8 @@ def until(true: Callable[[], bool], complaint: str) -> None:
 def _name(process: survivors.Survivor) -> str:
     try:
         return Path(f"/proc/{process.pid}/comm").read_text().strip()
-    except FileNotFoundError:
-        return "(gone)"
+    except (FileNotFoundError, ProcessLookupError):
+        return GONE
 
 
 def _descriptors(pid: int) -> int | None:
