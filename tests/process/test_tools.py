@@ -271,7 +271,9 @@ VICES: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("vice", VICES)
+@pytest.mark.parametrize(
+    "vice", [pytest.param(vice, marks=pytest.mark.ci if vice == "fork_bomb" else ()) for vice in VICES]
+)
 def test_a_cancel_leaves_nothing_of_a_vice_alive(worker: ToolWorker, vice: str) -> None:
     """G1, F5, R01, R04, R05. The walk that looks for survivors shares no code with the worker."""
     rung, arguments = VICES[vice]
