@@ -31,7 +31,7 @@ class Figure:
         bound = "-" if self.at_least is None else f"{self.at_least:g}"
         aim = "-" if self.aim is None else f"{self.aim:g}"
         return (
-            f"{mark} {self.name:<46} {self.measured:9.2f} {self.unit:<3} (bound {bound}, aim {aim}; "
+            f"{mark} {self.name:<64} {self.measured:9.2f} {self.unit:<3} (bound {bound}, aim {aim}; "
             f"{self.ratio:.1f} x {self.calibrated_by} {self.calibration:.2f}; n={self.samples})"
         )
 

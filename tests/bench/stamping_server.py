@@ -1,4 +1,5 @@
-"""A gateway that stamps: notes when a request arrives, and sends deltas whose text is the time at which they left.
+"""A gateway that stamps: notes when requests come and clients leave, and sends deltas whose text is the time
+at which they left.
 
 Times are CLOCK_MONOTONIC seconds, which all processes of a machine share.
 """
@@ -6,6 +7,7 @@ Times are CLOCK_MONOTONIC seconds, which all processes of a machine share.
 from __future__ import annotations
 
 import json
+import select
 import socket
 import threading
 import time
@@ -17,6 +19,8 @@ class StampingServer:
     def __init__(self, *, deltas: int, rate: float) -> None:
         self.arrived: list[float] = []
         """When the first byte of each request came."""
+        self.left: list[float] = []
+        """When each client closed its response before the end."""
         self._deltas = deltas
         self._rate = rate
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
@@ -43,14 +47,22 @@ class StampingServer:
                 due = time.monotonic()
                 for _ in range(self._deltas):
                     due += 1 / self._rate
-                    time.sleep(max(0.0, due - time.monotonic()))
+                    if _leaves(connection, due):
+                        self.left.append(time.monotonic())
+                        return
                     connection.sendall(_event({"content": f"{time.monotonic():.6f} "}, None))
                 connection.sendall(_event({}, "stop") + b"data: [DONE]\n\n")
             except (BrokenPipeError, ConnectionResetError):
-                return
+                self.left.append(time.monotonic())
 
     def close(self) -> None:
         self._listener.close()
+
+
+def _leaves(connection: socket.socket, until: float) -> bool:
+    """Wait until then; True as soon as the client has closed."""
+    ready, _, _ = select.select([connection], [], [], max(0.0, until - time.monotonic()))
+    return bool(ready) and not connection.recv(65536)
 
 
 def _whole(request: bytes) -> bool:
