@@ -31,6 +31,9 @@ ZYGOTE_LOOK_S = 0.1
 DEATH_S is enough for the grace and the sweep that it may owe."""
 ZYGOTE_WORD_S = 1.0
 """From a worker's death to the zygote's word of it, which takes about a millisecond."""
+NAMESPACE_HELPER_S = 0.9 * ZYGOTE_WORD_S
+"""From the fork of the helper that makes a PID namespace to its word, which takes 1 to 3 ms. The zygote waits for it
+and says nothing of anything meanwhile."""
 ZYGOTE_SILENCE_S = 4.0
 """Without any report while a worker was asked for, until the zygote counts as hung: a fork takes 1 to 3 ms, an import
 step 40, a step of a sweep 100; the rest is a busy machine."""

@@ -1,18 +1,18 @@
-"""Forking a process as process 1 of a PID namespace, and finding out, once, whether that is possible here (design 7).
+"""Forking a process as process 1 of a PID namespace, and finding out, once, whether that is possible here.
 
 Theory of operation. A -> H -> W: A asks (the zygote), H is a helper that lives some milliseconds, W is process 1.
 
 1. H enters a new namespace, forks W, tells A the number of W and ends. H itself stays outside, so the number is the one
    outside; A, a subreaper, is W's parent from then on, so the number is W's until A has collected it.
-2. A waits for H's word, at most HELPER_S: it does nothing else meanwhile, so nobody sweeps a W that is not known yet.
-   It watches H's own end too: W has a copy of H's end of the channel.
+2. A waits for H's word, at most NAMESPACE_HELPER_S: it does nothing else meanwhile, so nobody sweeps a W that is not
+   known yet. It watches H's own end too: W has a copy of H's end of the channel.
 3. Whoever dies, at whichever line:
    H before it forked: A sees the end of H, and raises in the words that there are.
    H after it forked, before its word: the same; W is A's child, unknown to A, and was not let begin (zygote.py,
      rule 8): it ends by itself when its go never comes.
    A, at any time: H and W fall to the next subreaper. H has nobody to tell, and ends; W was not let begin, and ends.
    W before H's word: H tells a number that is dead; A collects it as any worker that ended, with its last words.
-   H stopped: A kills it after HELPER_S, as above. W stopped: A has its number, and its start has a limit (L3).
+   H stopped: A kills it after that time, as above. W stopped: A has its number, and its start has a limit (L3).
 4. H's standard error is W's: a W that cannot settle in says so there, and ends.
 5. The trial does the same once, for nothing, in a process of its own that is forked before the supervisor imports
    anything: it has ended long before anybody asks. Its descriptor of the user namespace is what later ones join, and
@@ -29,7 +29,7 @@ import select
 import signal
 import socket
 
-from haltline.protocol import linux, namespaces, trees
+from haltline.protocol import linux, namespaces, times, trees
 from haltline.protocol.errors import ConfigurationProblem
 from haltline.protocol.namespaces import Place, Refused
 from haltline.protocol.platforms import PORTABLE
@@ -40,10 +40,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-HELPER_S = 2.0
-"""From the fork of the helper to its word, which takes 1 to 3 ms."""
 TRIAL_S = 2.0
-"""From the moment somebody asks to the trial's end. It takes about 5 ms and was begun some 70 ms before."""
+"""From the moment somebody asks to the trial's end. It takes 10 to 20 ms and was begun some 50 ms before."""
 SSH_INCLUDES = "/etc/ssh/ssh_config.d"
 """Its .conf files are read by ssh where it is set up as distributions do; it refuses to start when one belongs to
 neither root nor its user."""
@@ -125,9 +123,9 @@ def _hear(channel: socket.socket, helper_pid: int) -> str:
         poll = select.poll()
         poll.register(channel, select.POLLIN)
         poll.register(pidfd, select.POLLIN)
-        if not poll.poll(HELPER_S * 1000):
+        if not poll.poll(times.NAMESPACE_HELPER_S * 1000):
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            return f"its helper did not answer within {HELPER_S:g} s"
+            return f"its helper did not answer within {times.NAMESPACE_HELPER_S:g} s"
         channel.setblocking(False)
         try:
             return channel.recv(_LONGEST).decode()

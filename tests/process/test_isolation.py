@@ -415,7 +415,7 @@ class TestTheStartOfProcess1:
             ),
             pytest.param(
                 """
-                namespaced.HELPER_S = 0.2
+                namespaced.times.NAMESPACE_HELPER_S = 0.2
                 namespaces.enter = lambda place: os.kill(os.getpid(), signal.SIGSTOP)
                 """,
                 Told(problem="no PID namespace for it: its helper did not answer within 0.2 s", statuses=[-9]),
