@@ -51,6 +51,7 @@ class Observed:
         chat = command == "chat"
         self.events: list[Event] = []
         self._buffer = b""
+        self._at_end = False
         prompt = () if chat else ("Go on.",)
         self.process = subprocess.Popen(
             [*SHIPPED, command, "-m", "m", "--base-url", base_url, "-y", "--json", "--ephemeral", *options, *prompt],
@@ -140,15 +141,14 @@ class Observed:
         assert self.process.stdout is not None
         out = self.process.stdout.fileno()
         poll = select.poll()
-        for fd in (out, *pidfds):
+        for fd in (*pidfds, *(() if self._at_end else (out,))):
             poll.register(fd, select.POLLIN)
         ready = [fd for fd, _ in poll.poll(wait_ms)]
         if out in ready:
             piece = os.read(out, 1 << 16)
             *lines, self._buffer = (self._buffer + piece).split(b"\n")
             self.events += [json.loads(line) for line in lines]
-            if not piece:
-                time.sleep(LOOK_S)  # at its end, which poll tells again and again
+            self._at_end = not piece
         return [fd for fd in ready if fd != out]
 
 

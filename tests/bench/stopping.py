@@ -95,6 +95,7 @@ def _run_with_stream(isolation: str, count: int) -> list[Figure]:
     for number in range(1, count + 1):
         with Observed("run", "--isolation", isolation, base_url=server.base_url) as run:
             run.until(is_text)
+            run.worker("tool")  # it may become ready after the first text
             stop = run.stop([run.process.pid])
             bare.wait_for_more(server.left, number)
             closed.append((server.left[-1] - stop.began) * 1000)
