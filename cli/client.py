@@ -41,7 +41,7 @@ from haltline.cli.questions import Questions, Reply, no_answer
 from haltline.cli.seen import Seen
 from haltline.cli.session_settings import Decided
 from haltline.cli.silence import Silence
-from haltline.cli.starting import start
+from haltline.cli.starting import LAST_LOOK_S, start
 from haltline.protocol import exits, times
 from haltline.protocol.client_messages import (
     Answer,
@@ -139,7 +139,7 @@ class Client:
         )
         deadline = time.monotonic() + OPENED_WITHIN_S
         while self._seen.session_id is None:
-            match self._next(deadline):
+            match self._next(max(deadline, time.monotonic() + LAST_LOOK_S)):
                 case None if time.monotonic() >= deadline:
                     raise SupervisorLost(
                         f"the supervisor did not open the session within {OPENED_WITHIN_S:g} s: "

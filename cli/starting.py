@@ -16,6 +16,10 @@ STARTED_WITHIN_S: Final = 10.0
 """From the launch to Welcome; 100 to 200 ms when idle. A quick step with a limit of its own (I6)."""
 
 
+LAST_LOOK_S: Final = 0.2
+"""A client that was itself stopped (Ctrl+Z) past a deadline finds here what had come meanwhile."""
+
+
 def start(owned: Owned, on_signal: Callable[[int], None]) -> tuple[Lane, int]:
     """Wait for the supervisor and prove ourselves. Returns the lane and a descriptor of the supervisor's death. Raises
     ConfigurationProblem with the supervisor's own words, SupervisorLost, and what `on_signal` raises."""
@@ -58,7 +62,7 @@ def _ready(
 ) -> frozenset[int]:
     """What of the lane and `reading` is ready; nothing: look again. Raises SupervisorLost."""
     left_s = deadline - time.monotonic()
-    ready = wait(lane, reading=(owned.signals_fd, owned.guard_fd, *reading), timeout_s=left_s)
+    ready = wait(lane, reading=(owned.signals_fd, owned.guard_fd, *reading), timeout_s=max(left_s, LAST_LOOK_S))
     for number in numbers(owned.signals_fd):
         on_signal(number)
     ours = ready & {LANE, *reading}

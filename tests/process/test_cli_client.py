@@ -59,8 +59,12 @@ def delta(text: str) -> events.Message:
 
 def running(stage: Stage, client: Client) -> Acting:
     """The client in the middle of its run."""
-    acting = Acting(lambda: one_run(client, DECIDED, "the prompt", journal="/j"))
     stage.bind()
+    return running_already_bound(stage, client)
+
+
+def running_already_bound(stage: Stage, client: Client) -> Acting:
+    acting = Acting(lambda: one_run(client, DECIDED, "the prompt", journal="/j"))
     stage.welcome()
     stage.hear(OpenSession)
     stage.say(SessionOpened(session_id=SESSION))
@@ -242,6 +246,19 @@ def test_a_supervisor_that_never_comes_up_is_no_hanging_client(stage: Stage) -> 
     stage.guard.kill()
     with pytest.raises(SupervisorLost):
         acting.result()
+
+
+def test_a_client_that_was_stopped_while_everything_started_finds_what_came(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl+Z, a cup of tea, `fg`: every deadline has passed."""
+    monkeypatch.setattr("haltline.cli.starting.STARTED_WITHIN_S", -1.0)
+    monkeypatch.setattr("haltline.cli.client.OPENED_WITHIN_S", -1.0)
+    stage.bind()
+    acting = running_already_bound(stage, stage.client(plain()))
+    stage.show(OK)
+    closed(stage)
+    assert acting.result() == 0
 
 
 def test_a_mute_supervisor_does_not_hold_a_stop_for_ever(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

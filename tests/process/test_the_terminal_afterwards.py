@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from support import survivors
-from support.chain import Member, seconds_until_gone
+from support.chain import Member, only_child, seconds_until_gone
 from support.command import COMMAND, run
 from support.terminals import OnTerminal, shell, wait_until
 
@@ -264,6 +264,7 @@ def test_a_run_that_a_terminal_stopped_for_writing_goes_on_with_fg(tmp_path: Pat
     with shell(cwd=tmp_path) as terminal:
         terminal.press(f"stty tostop; {HALTLINE} run -m demo/ok go &\r".encode())
         wait_until(lambda: states() == ["idle"])
+        wait_until(lambda: survivors._state(only_child(terminal.pid)) == "T")
         terminal.press(b"\r")
         terminal.until("Stopped", "READY$ ")
         terminal.press(b"fg\r")

@@ -65,7 +65,9 @@ class OnTerminal:
 
     @property
     def pid(self) -> int:
-        return int(self.child.pid)
+        pid: int | None = self.child.pid
+        assert pid is not None, "it was started"
+        return pid
 
     def settings(self) -> str:
         """What `stty -a` says."""
