@@ -50,6 +50,7 @@ class Model:
 
     def __init__(self, plan: SessionPlan, rng: Random) -> None:
         self._plan = plan
+        self._plain = plan.undisturbed
         self._rng = rng
         self.turns = 0
         self.asked = 0
@@ -108,7 +109,7 @@ class Model:
             (_call("read_file", f'{{"path":"a{n}"}}'), _call("read_file", f'{{"path":"b{n}"}}')),
             (_call("read_file", f'{{"path":"c{n}"}}'), _call("write_file", f'{{"path":"d{n}","content":""}}')),
         )
-        if self._plan.calm or rng.random() < 0.8:
+        if self._plain or rng.random() < 0.8:
             return rng.choice(kinds)
         return rng.choice(
             (

@@ -133,8 +133,8 @@ class Owner(Terminal):
 
     def _prompt(self, session_id: SessionId) -> None:
         session = self.facts.sessions[session_id]
-        if self.gone or session.closed:
-            return
+        if self.gone or session.closed or session.prompts >= session.plan.prompts:
+            return  # it was ended meanwhile
         presses = session.plan.presses[session.prompts] if session.plan.presses else ()
         session.prompts += 1
         self._on_prompt(session_id)

@@ -273,7 +273,7 @@ class ToolHandler:
 
     def _start(self, given: Given) -> None:
         worker, message = self._worker, given.message
-        leads_outside = not worker.plan.calm and not message.outside_allowed and worker.rng.random() < 0.05
+        leads_outside = not worker.plan.undisturbed and not message.outside_allowed and worker.rng.random() < 0.05
         worker.process.call_later(0.002, self._hand_back if leads_outside else self._run, given)
 
     def _hand_back(self, given: Given) -> None:
