@@ -263,7 +263,7 @@ def test_a_run_that_a_terminal_stopped_for_writing_goes_on_with_fg(tmp_path: Pat
     """`stty tostop` is the person's wish; it holds the client alone, and not for ever."""
     with shell(cwd=tmp_path) as terminal:
         terminal.press(f"stty tostop; {HALTLINE} run -m demo/ok go &\r".encode())
-        wait_until(lambda: states() == ["idle"])
+        terminal.until("[1] ")
         wait_until(lambda: survivors._state(only_child(terminal.pid)) == "T")
         terminal.press(b"\r")
         terminal.until("Stopped", "READY$ ")
