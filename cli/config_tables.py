@@ -108,6 +108,13 @@ class ConfigFile(Table, frozen=True):
         ),
     ] = None
     max_output_tokens: Annotated[_Positive | None, Meta(description="Of one response.")] = None
+    window_tokens: Annotated[
+        _Positive | None,
+        Meta(
+            description="The model's context window, input and output together. Where it is known the conversation is "
+            "made shorter before it is full, not after the server has refused it."
+        ),
+    ] = None
     stalled_after_s: Annotated[_Seconds | None, Meta(description="Silence of the model that is told to you.")] = None
     delta_window_ms: Annotated[
         Annotated[float, Meta(ge=0, le=1000)] | None,

@@ -70,6 +70,7 @@ def decide(
         stream=_stream(options, user, project),
         tools=_tools(options, user, project),
         max_output_tokens=_or(None, ours.max_output_tokens, theirs.max_output_tokens),
+        window_tokens=_or(0, ours.window_tokens, theirs.window_tokens),
         stalled_after_s=_or(STALLED_AFTER_S, ours.stalled_after_s, theirs.stalled_after_s),
         delta_window_ms=_or(DELTA_WINDOW_MS, ours.delta_window_ms, theirs.delta_window_ms),
         ephemeral=options.ephemeral,

@@ -47,6 +47,7 @@ _DEFAULTS: Final[dict[str, object]] = {
     "approval_mode": "ask",
     "isolation": "auto",
     "max_output_tokens": "the server's",
+    "window_tokens": "as an error of the server names it",
     "stalled_after_s": settings.STALLED_AFTER_S,
     "delta_window_ms": settings.DELTA_WINDOW_MS,
     **_defaults("limits", settings.Limits()),

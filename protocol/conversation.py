@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from haltline.protocol.ids import CallId
+from haltline.protocol.kinds import CallStatus
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,14 +24,20 @@ class Reasoning(msgspec.Struct, frozen=True, kw_only=True):
 
     text: str
     field: str | None = None
-    """chat: the delta's field name (`reasoning_content`, `reasoning`); None for the other formats."""
+    """Under which name it came and goes back, which also says to whom. chat: the delta's field (`reasoning_content`,
+    `reasoning`); messages: the block's type (`thinking`, `redacted_thinking`); responses: `encrypted_content`."""
     signature: str | None = None
     opaque: str | None = None
     """Encrypted or redacted content, as the provider sent it."""
+    after_text: int = 0
+    """Characters of the message's text that came before it; providers want its place back, too."""
+    after_calls: int = 0
+    """Calls of the message that came before it."""
 
 
-Tag = Literal["interrupted", "limit", "continue", "nudge", "loop", "invalid_generation"]
-"""Why the harness, not the user, wrote a user message."""
+Tag = Literal["interrupted", "limit", "continue", "nudge", "loop", "invalid_generation", "summary", "summarise"]
+"""Why the harness, not the user, wrote a user message. `summary` stands in the place of older turns; `summarise` asks
+for one, in a request of its own."""
 
 
 class UserMessage(msgspec.Struct, frozen=True, kw_only=True, tag="user"):
@@ -52,6 +59,8 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True, tag="tool"):
     name: str
     text: str
     ok: bool
+    status: CallStatus = "done"
+    """Not sent; what is left of the result when it is folded names it (E1)."""
 
 
 Item = UserMessage | AssistantMessage | ToolResult

@@ -41,6 +41,9 @@ Phase = Literal["connect", "headers", "first_event", "body", "tool"]
 """What the attempt was waiting for when it failed: a connection, the response's headers, its first event,
 more of its body; `tool` for failures that are no attempt's."""
 
+Purpose = Literal["turn", "summary"]
+"""What an attempt is for: a turn's response, or a summary of older turns (E1)."""
+
 Handling = Literal["feedback", "retry", "compact", "continue", "surface"]
 
 StreamTimer = Literal["connect", "first_event", "silence", "no_progress", "whole_request"]

@@ -14,7 +14,7 @@ import msgspec
 
 from haltline.protocol.conversation import Item, Reasoning, ToolSpec, Usage
 from haltline.protocol.ids import PROTOCOL_VERSION, CallId, Role, SessionId
-from haltline.protocol.kinds import Api, CallStatus, Changed, Finish, Phase, Rung, StreamTimer
+from haltline.protocol.kinds import Api, CallStatus, Changed, Finish, Phase, Purpose, Rung, StreamTimer
 from haltline.protocol.settings import StreamLimits, ToolLimits
 
 
@@ -79,6 +79,8 @@ class StartAttempt(Work, tag="start_attempt", frozen=True, kw_only=True):
     tools: tuple[ToolSpec, ...]
     max_output_tokens: int | None
     limits: StreamLimits
+    purpose: Purpose = "turn"
+    """The worker does the same for both; the journal tells them apart."""
 
 
 class OfAttempt(Work, frozen=True, kw_only=True):

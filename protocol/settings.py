@@ -83,6 +83,8 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
     key_variable: str | None = None
     """Environment variable that the LLM worker reads; None: requests carry no key."""
     max_output_tokens: int | None = None
+    window_tokens: int = 0
+    """The model's context window, input and output together; 0: not known until an error names it (E6)."""
     cwd: str
     approval_mode: ApprovalMode = "ask"
     interactive: bool = False

@@ -1,14 +1,25 @@
 """How an attempt ends: good, failed, overdue, or lost with its worker (D, D6, F8, L2, L6). Pure.
 
 Rules
-1. However it ends, it is charged, its text is told whole, and its text is kept.
+1. However it ends, it is charged, its text is told whole, and its text is kept; but for that of a summary, which is
+   the harness's own (compaction.py).
 2. A response that did not end well runs no call (D3); what is done about it is in ways_back.py.
 """
 
 from haltline.protocol.conversation import Usage
 from haltline.protocol.kinds import Phase
 from haltline.protocol.messages import AttemptEnded, AttemptFailed, CallDraft
-from haltline.supervisor import deadlines, ends, failures, feedback, history, response_calls, ways_back
+from haltline.supervisor import (
+    compaction,
+    deadlines,
+    ends,
+    failures,
+    feedback,
+    history,
+    response_calls,
+    ways_back,
+    window,
+)
 from haltline.supervisor.sending import is_current
 from haltline.supervisor.state import Attempt, Draft
 
@@ -17,6 +28,10 @@ def ended(d: Draft, message: AttemptEnded) -> None:
     """A positive end signal came."""
     attempt = d.state.attempt
     if attempt is None or not is_current(d.state, message):
+        return
+    if attempt.purpose == "summary":
+        text = _close_attempt(d, attempt, message.usage, message.calls, phase="body", partial=False)
+        compaction.ended(d, message, text)
         return
     failure = failures.of_finish(
         message.finish,
@@ -75,7 +90,10 @@ def lost(d: Draft, words: str) -> None:
         return
     failure = failures.worker_lost(attempt.phase, attempt.emitted, words, base_url=d.state.settings.base_url)
     text = _close_attempt(d, attempt, None, (), phase=failure.phase, partial=True)
-    ways_back.with_a_new_worker(d, failure, text)
+    if attempt.purpose == "summary":
+        compaction.lost(d, failure)
+    else:
+        ways_back.with_a_new_worker(d, failure, text)
 
 
 def _fail(d: Draft, attempt: Attempt, facts: AttemptFailed) -> None:
@@ -83,18 +101,23 @@ def _fail(d: Draft, attempt: Attempt, facts: AttemptFailed) -> None:
         facts, emitted=attempt.emitted, phase=facts.phase, wall_s=d.wall_s, base_url=d.state.settings.base_url
     )
     text = _close_attempt(d, attempt, facts.usage, facts.calls, phase=facts.phase, partial=True)
-    ways_back.take(d, failure, text, facts.calls, ())
+    if attempt.purpose == "summary":
+        compaction.failed(d, failure)
+    else:
+        ways_back.take(d, failure, text, facts.calls, ())
 
 
 def _close_attempt(
     d: Draft, attempt: Attempt, usage: Usage | None, calls: tuple[CallDraft, ...], *, phase: Phase, partial: bool
 ) -> str:
-    """Rule 1."""
+    """Rule 1. Returns the text."""
     state = d.state
     ends.charge(d, attempt, usage, phase=phase, drafts=calls)
-    text = ends.show_wholes(d, partial=partial)
+    ends.show_wholes(d, partial=partial)
     state.attempt = None
     state.deadlines = deadlines.without(
         state.deadlines, deadlines.name_of("work", "llm"), deadlines.name_of("hang", "llm")
     )
-    return text
+    if attempt.purpose == "turn":
+        window.counted(d, attempt, usage)
+    return attempt.text.text

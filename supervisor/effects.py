@@ -5,6 +5,7 @@ All but Show and SessionFailed are intents: the journal holds the stimulus that 
 
 import msgspec
 
+from haltline.protocol.conversation import Item
 from haltline.protocol.events import AnyEvent
 from haltline.protocol.ids import Role
 from haltline.protocol.messages import Cancel, RunTool, StartAttempt
@@ -34,6 +35,13 @@ class SendAttempt(Effect, frozen=True, kw_only=True):
     message: StartAttempt
 
 
+class SwitchHistory(Effect, frozen=True, kw_only=True):
+    """The state holds these items in the place of its history from now on. Written down whole: no row before it
+    says what a summary says."""
+
+    items: tuple[Item, ...]
+
+
 class SendTool(Effect, frozen=True, kw_only=True):
     """To the tool worker, which is ready."""
 
@@ -59,4 +67,4 @@ class Finish(Effect, frozen=True, kw_only=True):
     """The run is over and its Result has been shown. The session may take the next prompt."""
 
 
-AnyEffect = Show | SpawnWorker | SendAttempt | SendTool | BroadcastCancel | KillWorker | Finish
+AnyEffect = Show | SpawnWorker | SendAttempt | SwitchHistory | SendTool | BroadcastCancel | KillWorker | Finish

@@ -87,6 +87,7 @@ def commit_turn(d: Draft) -> None:
             name=call.call.name,
             text=call.outcome.text,
             ok=succeeded(call.outcome),
+            status=call.outcome.status,
         )
         for call in state.calls
         if call.outcome is not None
@@ -98,9 +99,10 @@ def commit_turn(d: Draft) -> None:
 
 
 def show_wholes(d: Draft, *, partial: bool) -> str:
-    """The whole lines of the open attempt's reasoning and text, where there was any. Returns the text."""
+    """The whole lines of the open attempt's reasoning and text, where there was any. Returns the text.
+    A summary is the harness's own and is not told."""
     attempt = d.state.attempt
-    if attempt is None:
+    if attempt is None or attempt.purpose == "summary":
         return ""
     if attempt.reasoning:
         d.show(events.Reasoning(text=attempt.reasoning.text, partial=partial))
@@ -244,6 +246,7 @@ def _finish(
     state.attempt = None
     state.stop = None
     state.hung = None
+    state.compaction = None
     state.run = Run()
     state.ledger = budget.paused(state.ledger, d.now)
     state.deadlines = deadlines.only(state.deadlines, "start", "gone")

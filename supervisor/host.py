@@ -51,6 +51,7 @@ from haltline.supervisor.effects import (
     SendTool,
     Show,
     SpawnWorker,
+    SwitchHistory,
 )
 from haltline.supervisor.journal import Writable
 from haltline.supervisor.mailbox import Mailbox
@@ -273,6 +274,8 @@ class SessionHost:
                 self._record.intent("start_attempt", slim)
                 self._commit()
                 self.workers.tell("llm", attempt)
+            case SwitchHistory():
+                self._record.intent("switch_history", effect)
             case SendTool(message=call):
                 self._record.intent("run_tool", call)
                 self._commit()

@@ -17,6 +17,7 @@ from haltline.protocol.ids import SessionId
 from haltline.protocol.lines import Line, to_json
 from haltline.protocol.messages import Cancel, Delta, Heartbeat, Work
 from haltline.protocol.timestamps import rfc3339
+from haltline.supervisor.effects import SwitchHistory
 from haltline.supervisor.journal import NoJournal, Writable
 from haltline.supervisor.stimuli import AnyStimulus, FromWorker
 
@@ -78,7 +79,7 @@ class Record:
         body = _encode(_Noted(now=now, stimulus=stimulus))
         self._append(f"stimulus.{stimulus.__struct_config__.tag}", body)
 
-    def intent(self, name: str, message: Work | Cancel) -> None:
+    def intent(self, name: str, message: Work | Cancel | SwitchHistory) -> None:
         """What is about to be done; its commit comes before it is."""
         self._append(f"intent.{name}", _encode(message))
 

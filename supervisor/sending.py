@@ -4,15 +4,16 @@ Rules
 1. Limits are looked at before a request and nothing changes before they were (I5).
 2. One attempt at a time. What belongs to another session, run, turn, attempt or generation is stale and is
    dropped without a word.
-3. A retry is the same turn; a continuation, a nudge, and an answer to fed back words are the next.
+3. A retry is the same turn, and so is what is sent after a compaction; a continuation, a nudge, and an answer to fed
+   back words are the next.
 """
 
 import msgspec
 
-from haltline.protocol import events, times
-from haltline.protocol.messages import AttemptEnded, AttemptFailed, AttemptProgress, Delta, Heartbeat, StartAttempt
-from haltline.supervisor import arguments, budget, deadlines, ends, estimate, feedback, history
-from haltline.supervisor.effects import SendAttempt, Show
+from haltline.protocol import events
+from haltline.protocol.messages import AttemptEnded, AttemptFailed, AttemptProgress, Delta, Heartbeat
+from haltline.supervisor import arguments, budget, compaction, ends, requests, window
+from haltline.supervisor.effects import Show
 from haltline.supervisor.state import Attempt, Draft, SessionState, extended
 
 STALLED_AGAIN_MS = 5_000
@@ -28,54 +29,28 @@ def go_on(d: Draft) -> None:
     if state.llm.state != "ready":
         return
     settings = state.settings
-    system = settings.system_prompt or feedback.system_prompt(settings.cwd)
     new_turn = not state.run.retry_turn
     tripped = budget.tripped(state.ledger, settings.run_limits, settings.session_limits, d.now, new_turn=new_turn)
     if tripped is not None:
         ends.trip(d, tripped)
         return
-    items = history.request_items(state.history)
     if new_turn:
         state.turn += 1
         state.ledger = budget.turn_begun(state.ledger)
-        state.run = msgspec.structs.replace(state.run, turn_attempts=0, turn_retries=0)
+        state.run = msgspec.structs.replace(state.run, turn_attempts=0, turn_retries=0, turn_compactions=0)
+        compaction.before_request(d)
+        if state.phase != "starting":
+            return
     warn(d)
-    state.attempt_number += 1
-    state.run = msgspec.structs.replace(
-        state.run,
-        attempts=state.run.attempts + 1,
-        turn_attempts=state.run.turn_attempts + 1,
-        retry_turn=False,
-    )
-    state.attempt = Attempt(
-        number=state.attempt_number,
-        request_tokens=estimate.request_tokens(system, items, arguments.OFFERED),
-    )
+    state.run = msgspec.structs.replace(state.run, turn_attempts=state.run.turn_attempts + 1, retry_turn=False)
     state.phase = "streaming"
-    hang = deadlines.name_of("hang", "llm")
-    state.deadlines = deadlines.with_deadline(state.deadlines, hang, d.now + times.SILENCE_S)
-    whole_s = deadlines.attempt_s(settings.stream)
-    if whole_s is not None:
-        work = deadlines.name_of("work", "llm")
-        state.deadlines = deadlines.with_deadline(state.deadlines, work, d.now + whole_s)
-    d.do(
-        SendAttempt(
-            message=StartAttempt(
-                session_id=state.session_id,
-                run=state.run_number,
-                turn=state.turn,
-                generation=state.generation,
-                attempt=state.attempt_number,
-                api=settings.api,
-                base_url=settings.base_url,
-                model=settings.model,
-                system=system,
-                items=items,
-                tools=arguments.OFFERED,
-                max_output_tokens=settings.max_output_tokens,
-                limits=settings.stream,
-            )
-        )
+    requests.send(
+        d,
+        purpose="turn",
+        system=window.system_of(state),
+        items=state.history,
+        tools=arguments.OFFERED,
+        max_output_tokens=state.run.max_output_tokens or settings.max_output_tokens,
     )
 
 
@@ -90,7 +65,7 @@ def warn(d: Draft) -> None:
 def is_current(state: SessionState, message: Delta | AttemptProgress | AttemptEnded | AttemptFailed) -> bool:
     """Rule 2."""
     return (
-        state.phase == "streaming"
+        state.phase in ("streaming", "compacting")
         and state.attempt is not None
         and message.attempt == state.attempt.number
         and message.generation == state.generation
@@ -101,10 +76,14 @@ def is_current(state: SessionState, message: Delta | AttemptProgress | AttemptEn
 
 
 def delta(state: SessionState, message: Delta) -> Show | None:
-    """Takes one piece of text into a copied state; None: stale. The one path that runs thousands of times a second:
-    it touches nothing but the open attempt."""
+    """Takes one piece of text into a copied state; None: stale, or a summary's, which is not shown. The one path that
+    runs thousands of times a second: it touches nothing but the open attempt."""
     attempt = state.attempt
     if attempt is None or not is_current(state, message):
+        return None
+    if attempt.purpose == "summary":
+        text = attempt.text if message.reasoning else extended(attempt.text, message.text)
+        state.attempt = msgspec.structs.replace(attempt, phase="body", text=text)
         return None
     if message.reasoning:
         event: events.Message | events.Reasoning = events.Reasoning(text=message.text, delta=True)

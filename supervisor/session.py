@@ -15,7 +15,7 @@ Theory of operation
 6. A delta takes a path of its own, ahead of everything: it can only lengthen the open attempt.
 
     idle --prompt--> starting --LLM worker ready--> streaming --good, no calls--> idle
-                        ^                             |  |  `--failure--> waiting_retry | starting | idle
+                        ^                             |  |  `--failure--> waiting_retry | starting | compacting | idle
                         |                             |  `--good, calls--> deciding
                         |                             |                      |  ^
                         +--all calls closed-----------+-- running_tools <----+  +--> waiting_approval
@@ -46,6 +46,7 @@ from haltline.supervisor import (
     attempt_ends,
     budget,
     calls,
+    compaction,
     deadlines,
     overdue,
     repeat,
@@ -143,6 +144,8 @@ def ps_state(state: SessionState) -> PsState:
             return "backoff"
         case "waiting_approval":
             return "waiting"
+        case "compacting":
+            return "stalled" if state.attempt is not None and state.attempt.stalled_ms is not None else "running"
         case "deciding" | "running_tools":
             return "running"
         case "cancelling":
@@ -163,7 +166,9 @@ def _delta(state: SessionState, said: FromWorker, message: Delta) -> tuple[Sessi
         return state, ()
     after = copy.copy(state)
     show = sending.delta(after, message)
-    return (state, ()) if show is None else (after, (show,))
+    if after.attempt is state.attempt:
+        return state, ()
+    return after, () if show is None else (show,)
 
 
 def _settle(d: Draft) -> None:
@@ -178,6 +183,8 @@ def _settle(d: Draft) -> None:
                 sending.go_on(d)
             case "deciding" | "running_tools":
                 calls.go_on(d)
+            case "compacting":
+                compaction.go_on(d)
             case "cancelling":
                 stopping.go_on(d)
             case _:
@@ -265,6 +272,7 @@ def _prompted(d: Draft, said: Prompted) -> None:
             | "deciding"
             | "waiting_approval"
             | "running_tools"
+            | "compacting"
             | "cancelling"
         ):
             pass  # one run at a time; the shell refuses a prompt meanwhile
@@ -276,7 +284,15 @@ def _cancel_asked(d: Draft, said: CancelAsked) -> None:
     match d.state.phase:
         case "idle":
             pass  # nothing runs
-        case "starting" | "streaming" | "waiting_retry" | "deciding" | "waiting_approval" | "running_tools":
+        case (
+            "starting"
+            | "streaming"
+            | "waiting_retry"
+            | "deciding"
+            | "waiting_approval"
+            | "running_tools"
+            | "compacting"
+        ):
             stopping.request(d, said.by, terminated=said.terminated)
         case "cancelling":
             stopping.escalate(d)
@@ -296,6 +312,7 @@ def _kill_asked(d: Draft) -> None:
             | "deciding"
             | "waiting_approval"
             | "running_tools"
+            | "compacting"
             | "cancelling"
         ):
             stopping.kill(d)
@@ -307,7 +324,16 @@ def _kill_worker_asked(d: Draft, role: Role) -> None:
     match d.state.phase:
         case "cancelling":
             stopping.kill_worker(d, role)
-        case "idle" | "starting" | "streaming" | "waiting_retry" | "deciding" | "waiting_approval" | "running_tools":
+        case (
+            "idle"
+            | "starting"
+            | "streaming"
+            | "waiting_retry"
+            | "deciding"
+            | "waiting_approval"
+            | "running_tools"
+            | "compacting"
+        ):
             overdue.died(d, role)
             seats.kill(d, role, stopping.KILLED)
         case _:
@@ -318,7 +344,16 @@ def _answered(d: Draft, said: Answered) -> None:
     match d.state.phase:
         case "waiting_approval":
             calls.answered(d, said)
-        case "idle" | "starting" | "streaming" | "waiting_retry" | "deciding" | "running_tools" | "cancelling":
+        case (
+            "idle"
+            | "starting"
+            | "streaming"
+            | "waiting_retry"
+            | "deciding"
+            | "running_tools"
+            | "compacting"
+            | "cancelling"
+        ):
             pass  # the question is gone
         case _:
             assert_never(d.state.phase)
@@ -345,7 +380,16 @@ def _worker_start_failed(d: Draft, said: WorkerStartFailed) -> None:
     match d.state.phase:
         case "cancelling":
             stopping.worker_dying(d, said.role)
-        case "idle" | "starting" | "streaming" | "waiting_retry" | "deciding" | "waiting_approval" | "running_tools":
+        case (
+            "idle"
+            | "starting"
+            | "streaming"
+            | "waiting_retry"
+            | "deciding"
+            | "waiting_approval"
+            | "running_tools"
+            | "compacting"
+        ):
             pass  # Swept follows and fills the seat; what waits for one that gave up ends in `_settle`
         case _:
             assert_never(d.state.phase)
@@ -360,11 +404,20 @@ def _worker_exited(d: Draft, said: WorkerExited) -> None:
     seats.exited(d, said)
     overdue.died(d, said.role)
     match d.state.phase:
-        case "streaming" if said.role == "llm":
+        case "streaming" | "compacting" if said.role == "llm":
             attempt_ends.lost(d, d.state.llm.ended)
         case "cancelling":
             stopping.worker_dying(d, said.role)
-        case "idle" | "starting" | "streaming" | "waiting_retry" | "deciding" | "waiting_approval" | "running_tools":
+        case (
+            "idle"
+            | "starting"
+            | "streaming"
+            | "waiting_retry"
+            | "deciding"
+            | "waiting_approval"
+            | "running_tools"
+            | "compacting"
+        ):
             pass  # no work of it is lost before its tree was swept
         case _:
             assert_never(d.state.phase)
@@ -381,11 +434,20 @@ def _gone(d: Draft, role: Role, *, killed: int, survivors: int) -> None:
     match d.state.phase:
         case "cancelling":
             stopping.worker_gone(d, role, killed=killed, survivors=survivors)
-        case "streaming" if role == "llm":
+        case "streaming" | "compacting" if role == "llm":
             attempt_ends.lost(d, d.state.llm.ended)  # its exit was never reported; else the attempt is closed by now
         case "running_tools" if role == "tool":
             calls.lost(d)
-        case "idle" | "starting" | "streaming" | "waiting_retry" | "deciding" | "waiting_approval" | "running_tools":
+        case (
+            "idle"
+            | "starting"
+            | "streaming"
+            | "waiting_retry"
+            | "deciding"
+            | "waiting_approval"
+            | "running_tools"
+            | "compacting"
+        ):
             pass  # it had no work
         case _:
             assert_never(d.state.phase)
@@ -431,7 +493,7 @@ def _heartbeat(d: Draft, role: Role, message: Heartbeat) -> None:
     name = deadlines.name_of("hang", role)
     if name in d.state.deadlines:
         d.state.deadlines = deadlines.with_deadline(d.state.deadlines, name, d.now + times.SILENCE_S)
-    if role == "llm" and d.state.phase == "streaming":
+    if role == "llm" and d.state.phase in ("streaming", "compacting"):
         sending.heard(d, message)
 
 
@@ -452,7 +514,7 @@ def _passed(d: Draft, kind: DeadlineKind, of: str) -> None:
         case "start":
             seats.start_late(d, role)
         case "retry":
-            d.state.phase = "starting"
+            d.state.phase = "starting" if d.state.compaction is None else "compacting"
         case "seconds":
             _time_is_up(d)
         case "seconds_warning":

@@ -13,13 +13,14 @@ import msgspec
 from haltline.protocol.conversation import AssistantMessage, Item, ToolCall, Usage, UserMessage
 from haltline.protocol.events import AnyEvent, Counters
 from haltline.protocol.ids import Role, SessionId, WorkerId
-from haltline.protocol.kinds import Phase
+from haltline.protocol.kinds import Phase, Purpose
 from haltline.protocol.messages import Outcome
 from haltline.protocol.settings import SessionSettings
 from haltline.supervisor.approval import Grants
 from haltline.supervisor.budget import Ledger
 from haltline.supervisor.cancelling import Stop
 from haltline.supervisor.effects import AnyEffect, Show
+from haltline.supervisor.failures import Failure
 from haltline.supervisor.repeat import Window
 
 SessionPhase = Literal[
@@ -30,8 +31,13 @@ SessionPhase = Literal[
     "deciding",  # a call may run and the tool worker is not ready yet
     "waiting_approval",  # a person is being asked
     "running_tools",  # calls are in the tool worker's hands
+    "compacting",  # a summary of older turns is due, or is being written
     "cancelling",  # a stop is going on
 ]
+
+
+Trigger = Literal["overflow", "window"]
+"""Why a conversation is made shorter: the provider refused it (reactive), or its window is nearly full (proactive)."""
 
 
 class Seat(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +89,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """The request in flight, and what came of it."""
 
     number: int
+    purpose: Purpose = "turn"
     phase: Phase = "connect"
     text: Body = Body()
     reasoning: Body = Body()
@@ -132,6 +139,29 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """The next attempt belongs to the present turn."""
     invalid_row: int = 0
     """Invalid calls in a row (I4)."""
+    turn_compactions: int = 0
+    """Reactive ones of the present turn (E2)."""
+    proactive_in_vain: bool = False
+    """One made the conversation no shorter; none is tried again."""
+    max_output_tokens: int | None = None
+    """Lowered because the request left no room for more (E5); None: as the settings say."""
+
+
+class Compaction(msgspec.Struct, frozen=True, kw_only=True):
+    """A summary that is being had (compaction.py). All of it lies beside the history."""
+
+    trigger: Trigger
+    failure: Failure | None
+    """The overflow that it answers."""
+    before_tokens: int
+    target_tokens: int
+    folded: tuple[Item, ...]
+    place: int
+    """What of `folded` comes before is summarised."""
+    transcript_characters: int
+    """At most so many go into the request for the summary."""
+    requests: int = 0
+    """Sent so far."""
 
 
 class Hung(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,6 +191,11 @@ class SessionState(msgspec.Struct, kw_only=True):
     notes: tuple[UserMessage, ...] = ()
     """What the model is told once the present turn is closed."""
     attempt: Attempt | None = None
+    compaction: Compaction | None = None
+    window_tokens: int = 0
+    """As an error named it; 0: none did."""
+    token_scale: float = 1.0
+    """Tokens as providers count them, by our estimate (window.py)."""
     run: Run = Run()
     ledger: Ledger = Ledger()
     window: Window = Window()

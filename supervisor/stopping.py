@@ -153,6 +153,7 @@ def _begin(d: Draft, by: CancelBy, reason: StopReason, *, terminated: bool = Fal
     active_time.pause(d)
     state.deadlines = deadlines.only(state.deadlines, "gone")
     state.hung = None
+    state.compaction = None
     state.stop = Stop(
         by=by,
         reason=reason,

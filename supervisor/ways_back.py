@@ -1,4 +1,4 @@
-"""What is done about a response that did not end well: each way back, its counter, its cap (A2, C, D8, E4, I4). Pure.
+"""What is done about a response that did not end well: each way back, its counter, its cap (A2, C, D8, E, I4). Pure.
 
 Rules
 1. A failure has one handling; where the way back that it names is used up, it surfaces.
@@ -14,8 +14,20 @@ from haltline.protocol import events
 from haltline.protocol.conversation import Reasoning
 from haltline.protocol.kinds import Handling
 from haltline.protocol.messages import CallDraft
-from haltline.supervisor import budget, deadlines, ends, failures, feedback, history, response_calls, retry, seats
+from haltline.supervisor import (
+    budget,
+    compaction,
+    deadlines,
+    ends,
+    failures,
+    feedback,
+    history,
+    response_calls,
+    retry,
+    seats,
+)
 from haltline.supervisor.budget import Trip
+from haltline.supervisor.failure_lines import show_error, show_retry
 from haltline.supervisor.failures import Failure
 from haltline.supervisor.state import Draft
 
@@ -41,7 +53,11 @@ def take(
             _continue(d, failure, text, drafts, reasoning)
         case "feedback":
             _feed_back(d, failure, text)
-        case "compact" | "surface":  # without compaction an overflow surfaces
+        case "compact":
+            why_not = compaction.overflowed(d, failure)
+            if why_not is not None:
+                _surface(d, failure, text, why_not)
+        case "surface":
             _surface(d, failure, text)
         case _:
             assert_never(handling)
@@ -54,13 +70,13 @@ def with_a_new_worker(d: Draft, failure: Failure, text: str) -> None:
         _surface(d, failure, text)
         return
     if not seats.may_restart(d):
-        _show_error(d, failure, "surface")
+        show_error(d, failure, "surface")
         ends.fail_of_worker(d, f"{failure.message}; it was replaced {seats.RESTARTS} times already")
         return
-    _show_error(d, failure, "retry")
+    show_error(d, failure, "retry")
     tried = d.state.run.turn_attempts
     left = seats.RESTARTS - len(seats.recent_restarts(d))
-    _show_retry(d, failure, attempt=tried + 1, of=tried + left, wait_ms=0)
+    show_retry(d, failure, attempt=tried + 1, of=tried + left, wait_ms=0)
     _same_turn_again(d)
     d.state.phase = "starting"
 
@@ -76,7 +92,7 @@ def count_invalid(d: Draft) -> Trip | None:
 
 
 def _surface(d: Draft, failure: Failure, text: str, more: str = "") -> None:
-    _show_error(d, failure, "surface", more)
+    show_error(d, failure, "surface", more)
     d.state.message = history.message_of(text, partial=True)
     ends.fail(d, failure, more)
 
@@ -96,11 +112,11 @@ def _retry(d: Draft, failure: Failure, text: str) -> None:
         case retry.Surface(words=words):
             _surface(d, failure, text, words)
         case retry.Wait(ms=ms, attempt=attempt, of=of):
-            _show_error(d, failure, "retry")
+            show_error(d, failure, "retry")
             counters = state.run.counters
             d.count(msgspec.structs.replace(counters, transport_retry=counters.transport_retry + 1))
             state.run = msgspec.structs.replace(state.run, turn_retries=state.run.turn_retries + 1)
-            _show_retry(d, failure, attempt=attempt, of=of, wait_ms=ms)
+            show_retry(d, failure, attempt=attempt, of=of, wait_ms=ms)
             _same_turn_again(d)
             state.deadlines = deadlines.with_deadline(state.deadlines, "retry", d.now + ms / 1000)
             state.phase = "waiting_retry"
@@ -113,7 +129,7 @@ def _nudge(d: Draft, failure: Failure, text: str) -> None:
     if counters.empty_response >= NUDGES:
         _surface(d, failure, text)
         return
-    _show_error(d, failure, "retry")
+    show_error(d, failure, "retry")
     d.count(msgspec.structs.replace(counters, empty_response=counters.empty_response + 1))
     d.state.notes = (feedback.nudge(),)
     _next_turn(d)
@@ -125,7 +141,7 @@ def _continue(
     """The response was cut by the output limit (E4)."""
     counters = d.state.run.counters
     used_up = counters.continuation >= CONTINUATIONS
-    _show_error(d, failure, "surface" if used_up else "continue")
+    show_error(d, failure, "surface" if used_up else "continue")
     calls = response_calls.take_calls(d, drafts)
     d.state.message = history.message_of(
         text, calls=tuple(call.call for call in calls), reasoning=reasoning, partial=True
@@ -145,7 +161,7 @@ def _continue(
 
 def _feed_back(d: Draft, failure: Failure, text: str) -> None:
     """The provider refused what its own model wrote (A3)."""
-    _show_error(d, failure, "feedback")
+    show_error(d, failure, "feedback")
     d.state.message = history.message_of(text, partial=True)
     d.state.notes = (feedback.invalid_generation(failure.message),)
     row = count_invalid(d)
@@ -168,23 +184,3 @@ def _next_turn(d: Draft) -> None:
 
 def _same_turn_again(d: Draft) -> None:
     d.state.run = msgspec.structs.replace(d.state.run, retry_turn=True)
-
-
-def _show_error(d: Draft, failure: Failure, handling: Handling, more: str = "") -> None:
-    """Advice to the user belongs to what surfaces alone. `more`: why no more was tried."""
-    d.show(
-        events.Error(
-            kind=failure.kind,
-            subkind=failure.subkind,
-            phase=failure.phase,
-            emitted=failure.emitted,
-            provider_status=failure.provider_status,
-            message=failure.surfaced(more) if handling == "surface" else failure.message,
-            retryable=failures.retryable(failure),
-            handling=handling,
-        )
-    )
-
-
-def _show_retry(d: Draft, failure: Failure, *, attempt: int, of: int, wait_ms: int) -> None:
-    d.show(events.Retry(attempt=attempt, of=of, wait_ms=wait_ms, kind=failure.kind, message=failure.message))

@@ -15,16 +15,20 @@ CORE = (
     "budget",
     "calls",
     "cancelling",
+    "compaction",
     "deadlines",
     "effects",
     "ends",
     "estimate",
+    "failure_lines",
     "failures",
     "feedback",
+    "folding",
     "history",
     "last_words",
     "overdue",
     "repeat",
+    "requests",
     "response_calls",
     "retry",
     "seats",
@@ -34,6 +38,7 @@ CORE = (
     "stimuli",
     "stopping",
     "ways_back",
+    "window",
 )
 
 FORBIDDEN_MODULES = frozenset(

@@ -85,7 +85,7 @@ class Happenings:
                 return self.prompt
             case "starting" | "deciding":
                 return self.ready
-            case "streaming":
+            case "streaming" | "compacting":
                 return (self.delta, self.ended, self.ended, self.failed)[number % 4]
             case "waiting_retry":
                 return self.tick

@@ -266,9 +266,11 @@ def test_each_open_call_gets_its_one_true_result(drive: Drive) -> None:
     ]
     assert drive.state.history[2:] == (
         ToolResult(call_id=CallId("c1"), name="read_file", text="A", ok=True),
-        ToolResult(call_id=CallId("c2"), name="read_file", text="half", ok=False),
+        ToolResult(call_id=CallId("c2"), name="read_file", text="half", ok=False, status="cancelled_killed"),
         ToolResult(call_id=CallId("c3"), name="read_file", text="C", ok=True),
-        ToolResult(call_id=CallId("c4"), name="shell", text=feedback.not_started(), ok=False),
+        ToolResult(
+            call_id=CallId("c4"), name="shell", text=feedback.not_started(), ok=False, status="cancelled_not_started"
+        ),
         feedback.interrupted("key", had_text=False, had_calls=True),
     )
     assert drive.result.cancel is not None

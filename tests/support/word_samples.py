@@ -93,12 +93,36 @@ FEEDBACK = (
     sample("after `haltline kill`", feedback.interrupted, "killed", had_text=True, had_calls=True),
     sample("after a stop by a limit", feedback.interrupted, "limit", had_text=False, had_calls=True),
     sample("after the loss of the terminal", feedback.interrupted, "lost_client", had_text=False, had_calls=True),
+    sample(
+        "a result of an older call, in a conversation that was too long",
+        feedback.folded,
+        "read_file",
+        '{"path": "src/main.py"}',
+        "done",
+        None,
+        12_400,
+    ),
+    sample(
+        "the same of a call that failed",
+        feedback.folded,
+        "shell",
+        '{"command": "make"}',
+        "failed",
+        "error: it exited:\nmain.c: no such file\n",
+        900,
+    ),
+    sample("a result of the last call, where nothing else makes it fit", feedback.shortened, "a" * 12 + "b" * 12, 8),
+    sample("the beginning of a request for a summary", feedback.summary_system),
+    sample("a request for a summary", feedback.summarise, "The user: mend it"),
+    sample("older turns that were summarised", feedback.summary, "main.c was mended; the tests were not run yet."),
     sample("after a limit of the run", feedback.limit, Trip(scope="run", which="turns", allowed=100.0, used=100.0)),
     sample(
         "after a limit of the session", feedback.limit, Trip(scope="session", which="seconds", allowed=60.0, used=60.04)
     ),
 )
 """What the supervisor says."""
+
+OUTPUT = "/run/user/1000/haltline/8c1d22aa/5e551011.out/1.txt"
 
 TOOL_WORDS = (
     sample("a fault of the harness in a tool", words.internal_failure, "edit_file"),
@@ -169,7 +193,7 @@ TOOL_WORDS = (
 )
 """What the tool worker says."""
 
-PARTS = frozenset({"head_and_tail", "amount", "hint_whitespace", "hint_first_line", "hint_nothing_near"})
+PARTS = frozenset({"head_and_tail", "is_folded", "amount", "hint_whitespace", "hint_first_line", "hint_nothing_near"})
 """Functions whose words stand only inside other texts."""
 
 

@@ -1,0 +1,70 @@
+"""What is known of the model's window, and how big a request is (E1, E5, E6, R64, R70). Pure.
+
+Rules
+1. The window is what an error's text named last, else what the settings say; 0: not known.
+2. A request is measured as estimate.py counts it, times what providers were seen to count for the same text. A count
+   too far from the estimate says nothing about the text: the server counts something else, or read only a part.
+"""
+
+import math
+
+from haltline.protocol.conversation import Item, Usage
+from haltline.supervisor import arguments, estimate, feedback
+from haltline.supervisor.failures import Failure
+from haltline.supervisor.state import Attempt, Draft, SessionState
+
+PLAUSIBLE = (0.5, 3.0)
+"""Provider's count by ours, of text: 8 characters a token in spaces, 1.3 in digits or Chinese (rule 2)."""
+OUTPUT_MARGIN = 64
+"""Tokens left free beside a lowered max_tokens: providers count the same input alike."""
+LEAST_OUTPUT = 256
+"""A smaller answer than this is none; then the conversation is made shorter instead."""
+
+
+def system_of(state: SessionState) -> str:
+    return state.settings.system_prompt or feedback.system_prompt(state.settings.cwd)
+
+
+def size(state: SessionState) -> int:
+    """Rule 1."""
+    return state.window_tokens or state.settings.window_tokens
+
+
+def measured(state: SessionState, items: tuple[Item, ...]) -> int:
+    """Tokens of a request with this history (rule 2)."""
+    return math.ceil(estimate.request_tokens(system_of(state), items, arguments.OFFERED) * state.token_scale)
+
+
+def fixed(state: SessionState) -> int:
+    """What every request holds: system prompt and tools."""
+    return measured(state, ())
+
+
+def counted(d: Draft, attempt: Attempt, usage: Usage | None) -> None:
+    """What a provider counted for a request of ours (rule 2)."""
+    if usage is not None and not usage.estimated:
+        _scale(d, usage.input + usage.cache_read + usage.cache_write, attempt.request_tokens)
+
+
+def refused(d: Draft, failure: Failure) -> None:
+    """What the text of an overflow says, about the request that the present history makes (R70)."""
+    if failure.limit_tokens is not None:
+        d.state.window_tokens = failure.limit_tokens
+    if failure.requested_tokens is not None:
+        estimated = estimate.request_tokens(system_of(d.state), d.state.history, arguments.OFFERED)
+        _scale(d, failure.requested_tokens - (failure.output_tokens or 0), estimated)
+
+
+def room_for_output(failure: Failure) -> int | None:
+    """The max_tokens with which the same request fits (E5); None: it is not known, or too little."""
+    limit, requested, output = failure.limit_tokens, failure.requested_tokens, failure.output_tokens
+    if limit is None or requested is None or output is None:
+        return None
+    room = limit - (requested - output) - OUTPUT_MARGIN
+    return room if LEAST_OUTPUT <= room < output else None
+
+
+def _scale(d: Draft, said: int, estimated: int) -> None:
+    least, most = PLAUSIBLE
+    if estimated > 0 and least <= said / estimated <= most:
+        d.state.token_scale = said / estimated
