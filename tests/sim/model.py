@@ -7,7 +7,6 @@ from random import Random
 from typing import Literal, TypedDict
 
 import msgspec
-from sim.plan import SessionPlan
 
 from haltline.protocol.conversation import Usage
 from haltline.protocol.ids import SessionId
@@ -20,6 +19,7 @@ from haltline.protocol.messages import (
     FromWorker,
     StartAttempt,
 )
+from sim.plan import SessionPlan
 
 Vice = Literal["die", "hang", "spin", "stay", "again"]
 """die: the process ends. hang: it does nothing for a minute; spin: for some seconds. stay: it lives, and the attempt

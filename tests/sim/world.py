@@ -230,7 +230,7 @@ class World:
         facts.check(not remembered or facts.sweeps_are_late, f"workers are remembered: {list(remembered)}")
         mailbox = supervisor._mailbox
         facts.check(not (mailbox._expected or mailbox._proven or mailbox._full), "the mailbox remembers workers")
-        left = self.timeline.pending(self.process)
+        left = [timer for timer in self.timeline.pending(self.process) if not timer.reader]
         facts.check(not left, f"timers are left: {left}")
         for session in facts.sessions.values():
             facts.check(not session.running or session.broken or self.owner.gone, "a run has no result")
