@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from haltline.protocol.ids import SessionId
-from haltline.protocol.kinds import Kind, Phase, StreamTimer, Subkind
+from haltline.protocol.kinds import Api, Kind, Phase, StreamTimer, Subkind
 from haltline.protocol.messages import AttemptFailed
 
 ERRORS = Path(__file__).resolve().parent.parent / "wire" / "data" / "errors.jsonl"
@@ -26,6 +26,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     provider: str
+    api: Api | str
     http_status: int | None
     headers: dict[str, str]
     body: str

@@ -23,6 +23,7 @@ from haltline.protocol import codec
 from haltline.protocol.boot import WorkerBoot
 from haltline.protocol.conversation import Item, ToolSpec, UserMessage
 from haltline.protocol.ids import SessionId, WorkerId
+from haltline.protocol.kinds import Api
 from haltline.protocol.messages import Cancel, FromWorker, Heartbeat, Hello, Ready, StartAttempt, ToWorker
 from haltline.protocol.settings import StreamLimits, ToolLimits
 
@@ -313,6 +314,8 @@ def attempt(
     *,
     number: int = 1,
     generation: int = 1,
+    api: Api = "chat",
+    model: str = "m-1",
     limits: StreamLimits = DEFAULT_LIMITS,
     system: str = "Be brief.",
     items: tuple[Item, ...] = (UserMessage(text="Hi"),),
@@ -325,9 +328,9 @@ def attempt(
         turn=1,
         generation=generation,
         attempt=number,
-        api="chat",
+        api=api,
         base_url=base_url,
-        model="m-1",
+        model=model,
         system=system,
         items=items,
         tools=tools,

@@ -9,11 +9,12 @@ from haltline.protocol import codec
 from haltline.protocol.conversation import Usage
 from haltline.protocol.ids import SessionId
 from haltline.protocol.messages import CancelAcknowledged
-from haltline.worker.llm.chat_usage import MAX_COUNT, UsageMeter
+from haltline.worker.llm.chat_usage import ChatUsage
+from haltline.worker.llm.counts import MAX_COUNT
 
 
 def reported(*usages: str) -> Usage | None:
-    meter = UsageMeter()
+    meter = ChatUsage()
     for usage in usages:
         meter.report(msgspec.Raw(usage.encode()))
     return meter.total()

@@ -11,9 +11,8 @@ A piece with a name that falls on a call whose arguments are whole already, or t
 call instead: servers without ids, and ids used twice. Servers that repeat the name in every piece, or once more in an
 empty last one, are understood.
 
-At the end a call with the same id, name and arguments as an earlier one is dropped: it is the same call, sent twice
-(R43). One with the same id and other arguments is another call and loses the id. Argument texts are never split or
-repaired (R38): what is no JSON object is refused later, with its raw text.
+At the end ids that were used twice are sorted out (drafts.py). Argument texts are never split or repaired (R38): what
+is no JSON object is refused later, with its raw text.
 
 The work is linear in the pieces: no piece looks at all calls or at all text that came before it (L5).
 """
@@ -22,7 +21,7 @@ import msgspec
 
 from haltline.protocol.messages import CallDraft
 from haltline.worker.llm.argument_text import ArgumentText
-from haltline.worker.llm.surrogates import mend
+from haltline.worker.llm.drafts import Assembled, drafts
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,21 +92,13 @@ class Assembly:
     def calls(self, *, ended: bool, cut: bool) -> tuple[CallDraft, ...]:
         """In the order in which they were opened. `ended`: a positive end signal came, else no call is complete.
         `cut`: it ended by a limit or a filter, inside the last call."""
-        calls: list[CallDraft] = []
-        seen: dict[str, set[tuple[str, str]]] = {}
-        for number, draft in enumerate(self._drafts, 1):
-            arguments = mend(str(draft.arguments))
-            none: set[tuple[str, str]] = set()
-            twins = seen.setdefault(draft.id, none) if draft.id else none
-            if (draft.name, arguments) in twins:
-                continue
-            calls.append(
-                CallDraft(
-                    name=draft.name,
-                    arguments_raw=arguments,
-                    provider_id=(draft.id or None) if not twins else None,
-                    complete=ended and not (cut and number == len(self._drafts)),
-                )
+        last = len(self._drafts)
+        return drafts(
+            Assembled(
+                id=draft.id,
+                name=draft.name,
+                arguments=str(draft.arguments),
+                complete=ended and not (cut and number == last),
             )
-            twins.add((draft.name, arguments))
-        return tuple(calls)
+            for number, draft in enumerate(self._drafts, 1)
+        )

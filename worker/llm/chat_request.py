@@ -7,8 +7,7 @@ from msgspec import UNSET, UnsetType
 
 from haltline.protocol.conversation import AssistantMessage, Item, ToolCall, ToolResult, UserMessage
 from haltline.protocol.messages import StartAttempt
-
-NO_ARGUMENTS = "{}"
+from haltline.worker.llm.request_parts import arguments_of, name_of
 
 
 class _Plain(msgspec.Struct, frozen=True):
@@ -105,8 +104,7 @@ def _message(item: Item) -> _Plain | _Assistant | _Result | None:
 
 
 def _call(call: ToolCall) -> _Call:
-    arguments = call.arguments_raw if call.parsed and call.arguments_raw else NO_ARGUMENTS
-    return _Call(call.call_id, _Function(call.name, arguments))
+    return _Call(call.call_id, _Function(name_of(call), arguments_of(call)))
 
 
 def _reasoning(message: AssistantMessage, field: str) -> str | UnsetType:

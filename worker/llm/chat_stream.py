@@ -6,15 +6,15 @@ An answer that grows beyond extent.py is refused with the event that takes it th
 """
 
 import io
-import json
 
 import msgspec
 
 from haltline.protocol.conversation import Reasoning
 from haltline.protocol.kinds import Finish
 from haltline.worker.llm.assembly import Assembly, Piece
-from haltline.worker.llm.chat_usage import UsageMeter
+from haltline.worker.llm.chat_usage import ChatUsage
 from haltline.worker.llm.extent import Extent
+from haltline.worker.llm.finish_words import finish_of
 from haltline.worker.llm.happenings import (
     AnyHappening,
     ErrorReport,
@@ -25,35 +25,8 @@ from haltline.worker.llm.happenings import (
     Summary,
     Text,
 )
-from haltline.worker.llm.sse import Event
-from haltline.worker.llm.surrogates import mend
-
-DONE = "[DONE]"
-
-PING_EVENTS = frozenset({"ping", "keepalive", "keep-alive", "heartbeat"})
-"""Event names that only keep the line open; their data is of no format."""
-
-FINISH: dict[str, Finish] = {
-    "stop": "stop",
-    "tool_calls": "tool_calls",
-    "tool_use": "tool_calls",
-    "function_call": "tool_calls",
-    "length": "length",
-    "max_tokens": "length",
-    "max_output_tokens": "length",
-    "model_length": "length",
-    "content_filter": "content_filter",
-    "safety": "content_filter",
-    "refusal": "content_filter",
-    "prohibited_content": "content_filter",
-    "recitation": "content_filter",
-    "blocklist": "content_filter",
-}
-"""Finish reasons, lower case, up to the first colon (`content_filter: PROHIBITED_CONTENT`). Any other word is an
-end whose reason we do not know: `stop`, and the word is kept; what came with it decides (R46)."""
-
-_NO_ERROR = frozenset({b"", b"null", b"false", b'""', b"{}", b"[]"})
-_ABSENT = msgspec.Raw(b"")
+from haltline.worker.llm.json_text import ABSENT, Unreadable, arguments_of, decode, is_there
+from haltline.worker.llm.sse import DONE, PING_EVENTS, Event
 
 
 class _Part(msgspec.Struct, frozen=True):
@@ -62,7 +35,7 @@ class _Part(msgspec.Struct, frozen=True):
 
 class _Function(msgspec.Struct, frozen=True):
     name: str | None = None
-    arguments: msgspec.Raw = _ABSENT
+    arguments: msgspec.Raw = ABSENT
     """Text, null, or (R40) an object."""
 
 
@@ -94,30 +67,26 @@ class _Choice(msgspec.Struct, frozen=True):
     delta: _Delta | None = None
     message: _Delta | None = None
     finish_reason: str | None = None
-    error: msgspec.Raw = _ABSENT
-    usage: msgspec.Raw = _ABSENT
+    error: msgspec.Raw = ABSENT
+    usage: msgspec.Raw = ABSENT
 
 
 class _Chunk(msgspec.Struct, frozen=True):
     object: str | None = None
     type: str | None = None
     choices: list[_Choice] | None = None
-    usage: msgspec.Raw = _ABSENT
-    error: msgspec.Raw = _ABSENT
+    usage: msgspec.Raw = ABSENT
+    error: msgspec.Raw = ABSENT
 
     def reports_error(self) -> bool:
-        if _is_there(self.error) or self.object == "error" or self.type == "error":
+        if is_there(self.error) or self.object == "error" or self.type == "error":
             return True
         return any(
-            _is_there(choice.error) or (choice.finish_reason or "").lower() == "error" for choice in self.choices or ()
+            is_there(choice.error) or (choice.finish_reason or "").lower() == "error" for choice in self.choices or ()
         )
 
 
 _decoder = msgspec.json.Decoder(_Chunk)
-
-
-class _Unreadable(Exception):
-    """Of this module: the text is no chunk; its words say why."""
 
 
 class ChatReader:
@@ -128,7 +97,7 @@ class ChatReader:
         self._finish_raw = ""
         self._began = False
         self._calls = Assembly()
-        self._usage = UsageMeter()
+        self._usage = ChatUsage()
         self._extent = Extent()
         self._reasoning = io.StringIO()
         self._reasoning_field: str | None = None
@@ -142,8 +111,8 @@ class ChatReader:
         if event.name == "error":
             return [] if event.unterminated else [ErrorReport(event.data, in_stream=True)]
         try:
-            chunk = _decode(event.data)
-        except _Unreadable as problem:
+            chunk = decode(_decoder, event.data)
+        except Unreadable as problem:
             # Cut off by the end of the input: a truncation, which the missing end signal tells.
             return [] if event.unterminated else [Malformed(str(problem), event.data, in_stream=True)]
         if chunk.reports_error():
@@ -153,8 +122,8 @@ class ChatReader:
     def whole(self, body: bytes) -> list[AnyHappening]:
         text = body.decode("utf-8", "replace")
         try:
-            chunk = _decode(text)
-        except _Unreadable as problem:
+            chunk = decode(_decoder, text)
+        except Unreadable as problem:
             return [Malformed(str(problem), text, in_stream=False)]
         if chunk.reports_error():
             return [ErrorReport(text, in_stream=False)]
@@ -176,16 +145,16 @@ class ChatReader:
 
     def _take_chunk(self, chunk: _Chunk, *, in_stream: bool) -> list[AnyHappening]:
         happenings: list[AnyHappening] = []
-        if _is_there(chunk.usage):
+        if is_there(chunk.usage):
             self._usage.report(chunk.usage)
         for choice in chunk.choices or ():
-            if _is_there(choice.usage):
+            if is_there(choice.usage):
                 self._usage.report(choice.usage)
             if (delta := choice.delta or choice.message) is not None:
                 happenings += self._take_delta(delta)
             if choice.finish_reason and self._finish is None:
                 self._finish_raw = choice.finish_reason
-                self._finish = FINISH.get(choice.finish_reason.lower().partition(":")[0].strip(), "stop")
+                self._finish = finish_of(choice.finish_reason)
                 happenings.append(Finished(last=False))
         if (excess := self._extent.excess) is not None:
             return [Malformed(excess, "", in_stream=in_stream)]
@@ -231,7 +200,7 @@ class ChatReader:
             index=int(call.index) if isinstance(call.index, int | float) else None,
             id="" if call.id is None else str(call.id),
             name=function.name or "",
-            arguments=_arguments_of(function.arguments),
+            arguments=arguments_of(function.arguments),
         )
         if self._extent.excess is None:
             for kept in self._calls.add(piece):
@@ -245,37 +214,7 @@ class ChatReader:
         return Finished(last=True)
 
 
-def _decode(text: str) -> _Chunk:
-    """Strict first. Servers that write half characters or bare control characters get a second, lenient look."""
-    try:
-        return _decoder.decode(text)
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise _Unreadable(f"JSON of an unexpected shape: {error}") from error
-    except msgspec.DecodeError:
-        pass
-    try:
-        return _decoder.decode(json.dumps(json.loads(mend(text), strict=False)))
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise _Unreadable(f"JSON of an unexpected shape: {error}") from error
-    except ValueError as error:
-        raise _Unreadable(f"not JSON: {error}") from error
-
-
-def _is_there(raw: msgspec.Raw) -> bool:
-    return bytes(raw) not in _NO_ERROR
-
-
 def _text_of(delta: _Delta) -> str:
     if isinstance(delta.content, list):
         return "".join(part.text or "" for part in delta.content)
     return delta.content or ""
-
-
-def _arguments_of(raw: msgspec.Raw) -> str:
-    """Text as it is; an object as its JSON text, as the server wrote it."""
-    value = bytes(raw)
-    if value in (b"", b"null"):
-        return ""
-    if value.startswith(b'"'):
-        return msgspec.json.decode(value, type=str)
-    return value.decode("utf-8", "replace")

@@ -7,6 +7,9 @@ passes through holds it, some more than once, and none may grow beyond 200 MiB (
 MAX_CALLS = 512
 """In one answer. Real ones have a few; each becomes an event, a task and a message of the next request."""
 
+BLOCK_BYTES = 256
+"""What a block of reasoning costs beside its text, so that empty ones without number are too much, too."""
+
 
 class Extent:
     """Of one answer, as it grows."""
@@ -17,6 +20,10 @@ class Extent:
 
     def add(self, text: str) -> None:
         self._bytes += len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+
+    def block(self) -> None:
+        """One more block is kept."""
+        self._bytes += BLOCK_BYTES
 
     def calls(self, number: int) -> None:
         """So many are open by now."""

@@ -19,6 +19,12 @@ import msgspec
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 """Decoding more would hold the loop longer than the 100 ms of L5 (JSON of 8 MiB: 4 to 40 ms)."""
 
+PING_EVENTS = frozenset({"ping", "keepalive", "keep-alive", "heartbeat"})
+"""Event names that only keep the line open; their data is of no format."""
+
+DONE = "[DONE]"
+"""Data of the last event of OpenAI's streams; gateways append it to others'."""
+
 BOM = b"\xef\xbb\xbf"
 
 
