@@ -156,10 +156,11 @@ def seconds_left(ledger: Ledger, run: Limits, session: Limits, now: float) -> fl
 
 
 def seconds_to_warning(ledger: Ledger, run: Limits, session: Limits, now: float) -> float | None:
-    """Active seconds until the next warning about time, at least 0; None: none is due any more."""
+    """Active seconds until the next warning about time, at least 0; None: none is due any more, because it was given
+    or because the limit itself is used up."""
     left = [
         row.allowed * WARNING_SHARE - row.used
         for row in standing(ledger, run, session, now)
-        if row.which == "seconds" and f"{row.scope}:{row.which}" not in ledger.warned
+        if row.which == "seconds" and row.used < row.allowed and f"{row.scope}:{row.which}" not in ledger.warned
     ]
     return max(0.0, min(left)) if left else None

@@ -6,7 +6,7 @@ from support.drive import Drive, read, settings, shell
 from haltline.protocol import events
 from haltline.protocol.conversation import Usage, UserMessage
 from haltline.protocol.settings import Limits
-from haltline.supervisor import ends, feedback
+from haltline.supervisor import ends, feedback, stimuli
 from haltline.supervisor.budget import Trip
 
 
@@ -155,3 +155,12 @@ def test_a_run_after_a_limit_starts_with_all_of_its_own(drive: Drive) -> None:
 def test_a_limit_that_was_reached_is_said_in_plain_words(trip: Trip, words: str) -> None:
     """I2."""
     assert ends.limit_words(trip) == words
+
+
+def test_a_limit_of_time_that_passes_together_with_its_warning_ends_the_run() -> None:
+    """I3: a busy machine brings the Tick late. The warning, too late to be given, is not waited for for ever."""
+    drive = Drive(settings(run_limits=Limits(seconds=4.0))).running()
+    drive.feed(stimuli.Tick(), after_s=5.0)
+    assert [event.level for event in budgets(drive)] == ["tripped"]
+    drive.stopped()
+    assert (drive.result.reason, drive.result.exit_code) == ("limit", 124)

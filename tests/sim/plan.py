@@ -87,8 +87,8 @@ def of_seed(seed: int) -> Plan:
     return Plan(
         seed=seed,
         sessions=sessions,
-        supervisor_stops=_times(rng, 0.12, (2.6, 14.0)),
-        suspends=_times(rng, 0.1, (2.6, 40.0)),
+        supervisor_stops=_times(rng, 0.15, rng.choice(((0.1, 2.6), (2.6, 14.0)))),
+        suspends=_times(rng, 0.15, rng.choice(((0.1, 2.6), (2.6, 40.0)))),
         zygote_dies_s=_moment(rng) if rng.random() < 0.06 else None,
         client_dies_s=_last_moment(rng, sessions) if rng.random() < 0.1 else None,
         looks=rng.choice((0, 0, 0, 1, 2)),
