@@ -87,9 +87,10 @@ class ConfigFile(Table, frozen=True):
     model: Annotated[
         Annotated[str, Meta(min_length=1)] | None, Meta(description="`[PROVIDER/]NAME`, as `-m` takes it.")
     ] = None
-    base_url: Annotated[str | None, Meta(description="The server, `/v1` included.")] = None
+    base_url: Annotated[str | None, Meta(description="The server; `/v1` included, but for `messages`.")] = None
     api: Annotated[
-        Api | None, Meta(description="Wire format of the server. This version speaks `chat` alone and refuses others.")
+        Api | None,
+        Meta(description="Wire format of the server that `base_url` or a model without a provider's prefix names."),
     ] = None
     key_variable: Annotated[
         Annotated[str, Meta(min_length=1)] | None,

@@ -59,23 +59,10 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
 def unavailable(options: SessionOptions) -> None:
     """Raises UsageProblem for what interface.md promises and this version does not have yet."""
     absent = "is not available in this version"
-    if options.api in ("responses", "messages"):
-        raise UsageProblem(f"--api {options.api} {absent}: use chat")
     if options.continue_last:
         raise UsageProblem(f"--continue {absent}")
     if options.resume is not None:
         raise UsageProblem(f"--resume {absent}")
-
-
-class _Offered(click.Choice[str]):
-    """A choice that offers what there is, and lets what is only promised pass on to `unavailable`."""
-
-    def __init__(self, offered: tuple[str, ...], promised: tuple[str, ...]) -> None:
-        super().__init__(offered)
-        self._promised = promised
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        return value if value in self._promised else super().convert(value, param, ctx)
 
 
 def _duration(_ctx: click.Context, _param: click.Parameter, text: str | None) -> float | None:
@@ -113,8 +100,8 @@ def session_params() -> list[click.Parameter]:
         click.Option(
             ["-m", "--model"], metavar="[PROVIDER/]NAME", help="The model. `demo` needs no key and no network."
         ),
-        click.Option(["--api"], type=_Offered(("chat",), get_args(Api)), help="Wire format of the server."),
-        click.Option(["--base-url"], metavar="URL", help="Server, /v1 included."),
+        click.Option(["--api"], type=click.Choice(get_args(Api)), help="Wire format of the server."),
+        click.Option(["--base-url"], metavar="URL", help="Server; /v1 included, but for messages."),
         click.Option(["-C", "--cd", "directory"], metavar="DIR", help="Workspace; default: the current folder."),
         click.Option(["-o", "--output"], type=click.Choice(get_args(Output)), help="What stdout carries."),
         click.Option(["--json", "as_json"], is_flag=True, help="Same as -o stream-json."),

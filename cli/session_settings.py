@@ -1,7 +1,7 @@
 """From options, environment and files to one SessionSettings. Pure: all three are handed in.
 
 Order, the later wins: the user's config.toml, the workspace's `.haltline.toml`, HALTLINE_MODEL, options.
-A `base_url` in a file wins over OPENAI_BASE_URL, which other programs set for themselves.
+A `base_url` in a file wins over OPENAI_BASE_URL and ANTHROPIC_BASE_URL, which other programs set for themselves.
 """
 
 from collections.abc import Mapping
@@ -10,10 +10,10 @@ from typing import Final, TypeVar
 import msgspec
 
 from haltline.cli.config_file import Source
-from haltline.cli.model_choice import ModelChoice, Said, choose
+from haltline.cli.model_choice import ModelChoice, Said, SaidApi, choose
 from haltline.cli.options import SessionOptions, unavailable
 from haltline.cli.version import VERSION
-from haltline.protocol.errors import ConfigurationProblem, UsageProblem
+from haltline.protocol.errors import UsageProblem
 from haltline.protocol.kinds import ApprovalMode
 from haltline.protocol.settings import (
     DELTA_WINDOW_MS,
@@ -44,11 +44,6 @@ def decide(
     """`cwd`: the resolved workspace. `interactive`: a person sits at a terminal.
     Raises UsageProblem or ConfigurationProblem."""
     unavailable(options)
-    for source in (user, project):
-        if source.config.api not in (None, "chat"):
-            raise ConfigurationProblem(
-                f"{source.path}: api: {source.config.api} is not available in this version; expected chat"
-            )
     _refuse_contradictions(options)
     choice = _model(options, env, user, project)
     if options.max_budget_usd:
@@ -57,6 +52,7 @@ def decide(
     ours, theirs = project.config, user.config
     settings = SessionSettings(
         model=choice.model,
+        api=choice.api,
         base_url=choice.base_url,
         key_variable=choice.key_variable,
         cwd=cwd,
@@ -92,6 +88,7 @@ def _model(options: SessionOptions, env: Mapping[str, str], user: Source, projec
         _said("-m", options.model)
         or _said("HALTLINE_MODEL", env.get("HALTLINE_MODEL"), of_user_line=False)
         or _from_files(project, user, project.config.model, user.config.model),
+        _api(options, user, project),
         _said("--base-url", options.base_url)
         or _from_files(project, user, project.config.base_url, user.config.base_url),
         user.config.key_variable,
@@ -110,6 +107,13 @@ def _from_files(project: Source, user: Source, of_project: str | None, of_user: 
     if of_project is not None:
         return Said(value=of_project, by=project.path, of_project=True)
     return None if of_user is None else Said(value=of_user, by=user.path)
+
+
+def _api(options: SessionOptions, user: Source, project: Source) -> SaidApi | None:
+    if options.api is not None:
+        return SaidApi(value=options.api, of_user_line=True)
+    api = project.config.api or user.config.api
+    return None if api is None else SaidApi(value=api)
 
 
 def _approval_mode(options: SessionOptions, user: Source, project: Source) -> ApprovalMode:

@@ -12,6 +12,7 @@ from msgspec import inspect as types
 from haltline.cli import config_file
 from haltline.cli.config_tables import MOST, ConfigFile, Table
 from haltline.protocol import settings
+from haltline.worker.llm.messages_request import MAX_TOKENS
 
 _BY_PLACE: Final = "`interactive` on a terminal, else `patient`"
 
@@ -40,13 +41,13 @@ def _shown(default: object) -> str:
 
 
 _DEFAULTS: Final[dict[str, object]] = {
-    "api": "chat",
-    "key_variable": "`OPENAI_API_KEY`, where it is set",
-    "base_url": "`OPENAI_BASE_URL`, else OpenAI's own",
+    "api": "`responses`, `messages` at OpenAI's, Anthropic's own address, else `chat`",
+    "key_variable": "`OPENAI_API_KEY` (`ANTHROPIC_API_KEY` for `messages`), where it is set",
+    "base_url": "`OPENAI_BASE_URL` (`ANTHROPIC_BASE_URL`), else the provider's own",
     "retry": _BY_PLACE,
     "approval_mode": "ask",
     "isolation": "auto",
-    "max_output_tokens": "the server's",
+    "max_output_tokens": f"the server's; {MAX_TOKENS:,} for `messages`",
     "window_tokens": "as an error of the server names it",
     "stalled_after_s": settings.STALLED_AFTER_S,
     "delta_window_ms": settings.DELTA_WINDOW_MS,

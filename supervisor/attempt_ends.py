@@ -98,7 +98,12 @@ def lost(d: Draft, words: str) -> None:
 
 def _fail(d: Draft, attempt: Attempt, facts: AttemptFailed) -> None:
     failure = failures.normalise(
-        facts, emitted=attempt.emitted, phase=facts.phase, wall_s=d.wall_s, base_url=d.state.settings.base_url
+        facts,
+        emitted=attempt.emitted,
+        phase=facts.phase,
+        wall_s=d.wall_s,
+        base_url=d.state.settings.base_url,
+        api=d.state.settings.api,
     )
     text = _close_attempt(d, attempt, facts.usage, facts.calls, phase=facts.phase, partial=True)
     if attempt.purpose == "summary":

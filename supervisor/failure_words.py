@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from haltline.protocol.kinds import Kind, Subkind
+from haltline.protocol.kinds import Api, Kind, Subkind
 from haltline.supervisor.failure_evidence import Evidence
 
 MAX_WORDS = 240
@@ -86,12 +86,14 @@ def words_of(
     said: str = "",
     resets_at_s: float | None = None,
     base_url: str = "",
+    api: Api = "chat",
     unsent: bool = False,
 ) -> Saying:
     """What failed with what was said about it, and what to do.
 
     `said`: the words of an exception, an adapter or a refusal. `resets_at_s`: Unix seconds of a quota's reset.
-    `base_url`: where the request went; named where the network failed, doubted where there was no API.
+    `base_url`: where the request went; named where the network failed, doubted where there was no API. `api`: in which
+    format; the URL of messages has no /v1 at its end.
     `unsent`: it went nowhere.
     """
     saying = SAYINGS.get((kind, subkind)) or SAYINGS[(kind, None)]
@@ -104,7 +106,7 @@ def words_of(
     head = f"{saying.what} ({told})" if told else saying.what
     do = saying.do
     if status in NOTHING_THERE and kind in ("bad_request", "malformed_response"):
-        doubt = "" if base_url.rstrip("/").endswith("/v1") else " (does it end in /v1?)"
+        doubt = "" if api == "messages" or base_url.rstrip("/").endswith("/v1") else " (does it end in /v1?)"
         do = f"check the base URL{doubt} and the model's name"
     return Saying(what=head + (f": {words}" if words else ""), do=f"{do}{when}" if do else "")
 

@@ -14,7 +14,7 @@ from typing import Literal, assert_never
 
 import msgspec
 
-from haltline.protocol.kinds import Again, Finish, Handling, Kind, Phase, StreamTimer, Subkind
+from haltline.protocol.kinds import Again, Api, Finish, Handling, Kind, Phase, StreamTimer, Subkind
 from haltline.protocol.messages import AttemptFailed
 from haltline.supervisor import (
     failure_evidence,
@@ -73,11 +73,19 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     local: bool = False
 
 
-def normalise(failed: AttemptFailed, *, emitted: int, phase: Phase, wall_s: float, base_url: str = "") -> Failure:
+def normalise(
+    failed: AttemptFailed,
+    *,
+    emitted: int,
+    phase: Phase,
+    wall_s: float,
+    base_url: str = "",
+    api: Api = "chat",
+) -> Failure:
     """The failure that these facts describe. Never raises, whatever the body and the headers hold.
 
     `emitted`: text and reasoning deltas of this attempt that were passed on. `wall_s`: Unix seconds at arrival.
-    `base_url`: where the request went; its host and port are named where the network failed.
+    `base_url`: where the request went; its host and port are named where the network failed. `api`: in which format.
     """
     headers = {name.lower(): value for name, value in failed.headers.items()}
     evidence = failure_evidence.read(failed.status, headers, failed.body)
@@ -96,6 +104,7 @@ def normalise(failed: AttemptFailed, *, emitted: int, phase: Phase, wall_s: floa
         said=failure_words.exception_words(failed.exception) if failed.exception else failed.malformed or "",
         resets_at_s=resets_at_s,
         base_url=base_url,
+        api=api,
         unsent=failed.status is None and failed.exception is not None,
     )
     return Failure(

@@ -215,7 +215,9 @@ class Supervisor:
         isolation = self._isolation_of(settings.isolation)
         settings = msgspec.structs.replace(settings, isolation=isolation)
         if message.embedded_gateway:
-            settings = msgspec.structs.replace(settings, base_url=self._embedded_gateway())
+            address = self._embedded_gateway()
+            base_url = address if settings.api == "messages" else f"{address}/v1"
+            settings = msgspec.structs.replace(settings, base_url=base_url)
         session_id = SessionId(self._sources.random_bytes(4).hex())
         host = SessionHost(
             session_id,
@@ -259,13 +261,13 @@ class Supervisor:
         return self._journals[path]
 
     def _embedded_gateway(self) -> str:
-        """Base URL of the scripted gateway, which runs as one more child of the zygote."""
+        """Address of the scripted gateway, which runs as one more child of the zygote."""
         if self._gateway_url is None:
             try:
                 listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
             except OSError as error:
                 raise ConfigurationProblem(f"cannot listen on 127.0.0.1: {error.strerror}") from error
-            self._gateway_url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+            self._gateway_url = f"http://127.0.0.1:{listener.getsockname()[1]}"
             self._spawner.spawn(GATEWAY, "gateway", b"%d" % self._supervisor_pidfd, listener)
             listener.close()
         return self._gateway_url

@@ -13,6 +13,7 @@ from haltline.cli.options import SessionOptions
 from haltline.cli.session_settings import Decided, decide
 from haltline.cli.version import VERSION
 from haltline.protocol.errors import ConfigurationProblem, UsageProblem
+from haltline.protocol.kinds import Api
 from haltline.protocol.settings import (
     INTERACTIVE,
     PATIENT,
@@ -83,22 +84,83 @@ def test_the_scenario_of_the_demo_model(given: SessionOptions, env: dict[str, st
 KEY = {"OPENAI_API_KEY": "k"}
 
 
+OPENAI_KEY, ANTHROPIC_KEY = "OPENAI_API_KEY", "ANTHROPIC_API_KEY"
+ALSO = {ANTHROPIC_KEY: "a"}
+OWN = "https://api.openai.com/v1"
+ANTHROPIC = "https://api.anthropic.com"
+ELSEWHERE = {"OPENAI_BASE_URL": "http://h:1/v1/", "ANTHROPIC_BASE_URL": "http://h:2/"}
+
+
 @pytest.mark.parametrize(
-    ("given", "env", "model", "base_url", "key_variable"),
+    ("given", "env", "model", "api", "base_url", "key_variable"),
     [
-        (SessionOptions(model="m"), KEY, "m", "https://api.openai.com/v1", "OPENAI_API_KEY"),
-        (SessionOptions(model="openai/m"), KEY, "m", "https://api.openai.com/v1", "OPENAI_API_KEY"),
-        (SessionOptions(model="m"), {"OPENAI_BASE_URL": "http://h:1/v1/"}, "m", "http://h:1/v1", None),
-        (SessionOptions(model="meta/m"), {"OPENAI_BASE_URL": "http://h/v1"}, "meta/m", "http://h/v1", None),
-        (SessionOptions(model="openai/m", base_url="http://h/v1"), KEY, "openai/m", "http://h/v1", "OPENAI_API_KEY"),
-        (SessionOptions(model="m", base_url="http://h/v1"), {"OPENAI_BASE_URL": "http://x"}, "m", "http://h/v1", None),
+        (SessionOptions(model="m"), KEY, "m", "responses", OWN, OPENAI_KEY),
+        (SessionOptions(model="m", api="chat"), KEY, "m", "chat", OWN, OPENAI_KEY),
+        (SessionOptions(model="openai/m"), KEY | ALSO, "m", "responses", OWN, OPENAI_KEY),
+        (SessionOptions(model="anthropic/m"), KEY | ALSO, "m", "messages", ANTHROPIC, ANTHROPIC_KEY),
+        (SessionOptions(model="m", api="messages"), ALSO, "m", "messages", ANTHROPIC, ANTHROPIC_KEY),
+        (SessionOptions(model="m"), ELSEWHERE, "m", "chat", "http://h:1/v1", None),
+        (SessionOptions(model="meta/m"), ELSEWHERE, "meta/m", "chat", "http://h:1/v1", None),
+        (SessionOptions(model="openai/m", api="responses"), ELSEWHERE, "m", "responses", "http://h:1/v1", None),
+        (SessionOptions(model="anthropic/m"), ELSEWHERE | ALSO, "m", "messages", "http://h:2", ANTHROPIC_KEY),
+        (SessionOptions(model="openai/m", base_url="http://h/v1"), KEY, "openai/m", "chat", "http://h/v1", OPENAI_KEY),
+        (
+            SessionOptions(model="anthropic/m", base_url="http://h/v1"),
+            KEY | ALSO,
+            "anthropic/m",
+            "chat",
+            "http://h/v1",
+            OPENAI_KEY,
+        ),
+        (
+            SessionOptions(model="m", api="responses", base_url="http://h/v1"),
+            ALSO,
+            "m",
+            "responses",
+            "http://h/v1",
+            None,
+        ),
+        (
+            SessionOptions(model="m", api="messages", base_url="http://h/x"),
+            KEY | ALSO,
+            "m",
+            "messages",
+            "http://h/x",
+            ANTHROPIC_KEY,
+        ),
+        (SessionOptions(model="m", base_url="http://h/v1"), ELSEWHERE, "m", "chat", "http://h/v1", None),
+        (SessionOptions(model="demo", api="messages"), KEY | ALSO, "ok", "messages", "http://127.0.0.1", None),
     ],
 )
-def test_which_server_serves_which_model(
-    given: SessionOptions, env: dict[str, str], model: str, base_url: str, key_variable: str | None
+def test_which_server_serves_which_model_in_which_format(
+    given: SessionOptions, env: dict[str, str], model: str, api: Api, base_url: str, key_variable: str | None
 ) -> None:
+    """D1. By provider; chat where only a URL is known."""
     settings = decided(given, env).settings
-    assert (settings.model, settings.base_url, settings.key_variable) == (model, base_url, key_variable)
+    assert (settings.model, settings.api, settings.base_url, settings.key_variable) == (
+        model,
+        api,
+        base_url,
+        key_variable,
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "config", "env", "api"),
+    [
+        (SessionOptions(model="m"), ConfigFile(api="messages", base_url="http://h"), {}, "messages"),
+        (SessionOptions(model="m", api="chat"), ConfigFile(api="messages", base_url="http://h/v1"), {}, "chat"),
+        (SessionOptions(model="m"), ConfigFile(api="messages"), ALSO, "messages"),
+        (SessionOptions(model="m"), ConfigFile(api="chat"), KEY, "chat"),
+        (SessionOptions(model="openai/m"), ConfigFile(api="messages"), KEY, "responses"),
+        (SessionOptions(model="anthropic/m"), ConfigFile(api="chat"), ALSO, "messages"),
+        (SessionOptions(model="demo"), ConfigFile(api="messages"), {}, "chat"),
+    ],
+)
+def test_the_format_in_a_file_is_that_of_a_server_that_no_prefix_names(
+    given: SessionOptions, config: ConfigFile, env: dict[str, str], api: Api
+) -> None:
+    assert decided(given, env, user=config).settings.api == api
 
 
 def test_an_option_wins_over_the_workspace_which_wins_over_the_user() -> None:
@@ -211,7 +273,6 @@ def test_a_backoff_is_laid_over_the_policy_that_is_named() -> None:
     ("given", "env", "words"),
     [
         (SessionOptions(), {}, "no model: give -m [PROVIDER/]NAME"),
-        (SessionOptions(model="demo", api="messages"), {}, "--api messages is not available in this version"),
         (SessionOptions(model="demo", continue_last=True), {}, "--continue is not available"),
         (SessionOptions(model="demo", resume=""), {}, "--resume is not available"),
         (SessionOptions(model="demo", max_budget_usd=1.0), {}, "--max-budget-usd: no price is configured for ok"),
@@ -221,7 +282,15 @@ def test_a_backoff_is_laid_over_the_policy_that_is_named() -> None:
         (SessionOptions(model="demo/"), {}, "no scenario after the slash"),
         (SessionOptions(model="demo/ok", inject="slow"), {}, "name two scenarios"),
         (SessionOptions(model="m", inject="slow"), KEY, "--inject works on the embedded gateway"),
-        (SessionOptions(model="anthropic/m"), KEY, "needs the messages format"),
+        (
+            SessionOptions(model="anthropic/m", api="chat"),
+            ALSO,
+            "--api chat: Anthropic speaks messages; leave --api out",
+        ),
+        (SessionOptions(model="openai/m", api="messages"), KEY, "--api messages: OpenAI speaks responses and chat"),
+        (SessionOptions(model="anthropic/"), ALSO, "names no model"),
+        (SessionOptions(model="m", api="messages", base_url="http://h/v1/"), {}, "ends in /v1, which messages append"),
+        (SessionOptions(model="m", api="messages", base_url="http://u:p@h"), {}, "put it into ANTHROPIC_API_KEY"),
         (SessionOptions(model="openai/"), KEY, "names no model"),
         (SessionOptions(model="m", base_url="ftp://h/v1"), {}, "--base-url: 'ftp://h/v1' is no URL"),
         (SessionOptions(model="m", base_url="http://h:99999/v1"), {}, "is no URL"),
@@ -239,7 +308,19 @@ def test_a_command_line_that_cannot_be_is_refused_by_name(
 @pytest.mark.parametrize(
     ("given", "env", "user", "words"),
     [
-        (SessionOptions(model="m"), {}, None, "needs a key: set OPENAI_API_KEY"),
+        (SessionOptions(model="m"), ALSO, None, "needs a key: set OPENAI_API_KEY, -m anthropic/NAME for Anthropic's"),
+        (
+            SessionOptions(model="anthropic/m"),
+            KEY,
+            None,
+            "m at https://api.anthropic.com needs a key: set ANTHROPIC_API_KEY",
+        ),
+        (
+            SessionOptions(model="anthropic/m"),
+            {"ANTHROPIC_BASE_URL": "http://h/v1"},
+            None,
+            "ANTHROPIC_BASE_URL: 'http://h/v1' ends in /v1",
+        ),
         (
             SessionOptions(model="m"),
             {"OPENAI_BASE_URL": "localhost:80"},
@@ -248,12 +329,6 @@ def test_a_command_line_that_cannot_be_is_refused_by_name(
         ),
         (SessionOptions(model="m"), KEY, ConfigFile(key_variable="MY_API_KEY"), "the variable MY_API_KEY is not set"),
         (SessionOptions(model="m"), KEY, ConfigFile(base_url="h"), "/u/config.toml: 'h' is no URL"),
-        (
-            SessionOptions(model="demo"),
-            {},
-            ConfigFile(api="messages"),
-            "/u/config.toml: api: messages is not available",
-        ),
     ],
 )
 def test_a_configuration_that_cannot_be_says_where(
@@ -377,7 +452,7 @@ def test_every_option_arrives_with_its_unit() -> None:
         (("--allowed-tools", "rm"), "'rm' is no tool; there are shell, read_file, write_file"),
         (("--max-turns", "-1"), "-1 is not between 0 and 1,000,000,000,000."),
         (("--max-turns", "x"), "'x' is not a whole number."),
-        (("--api", "soap"), "'soap' is not 'chat'."),
+        (("--api", "soap"), "'soap' is not one of 'chat', 'responses', 'messages'."),
     ],
 )
 def test_a_wrong_value_names_its_option(arguments: tuple[str, str], words: str) -> None:

@@ -401,6 +401,12 @@ def test_where_a_server_has_no_api_the_base_url_is_doubted(status: int, base_url
     assert (failure.kind, failure.advice) == ("bad_request", advice)
 
 
+def test_the_base_url_of_messages_is_not_doubted_for_a_missing_v1() -> None:
+    attempt, where = failed(status=404), "http://127.0.0.1:8080"
+    failure = normalise(attempt, emitted=0, phase="headers", wall_s=0.0, base_url=where, api="messages")
+    assert failure.advice == "check the base URL and the model's name"
+
+
 def test_a_quota_says_when_it_resets() -> None:
     """R20."""
     body = '{"error":{"type":"usage_limit_reached","message":"Usage limit reached","resets_at":1764510000}}'
