@@ -15,6 +15,8 @@ from sim.sockets import Weather
 WHOLE_S = 20.0
 """Limit of one attempt; the default of 900 s would be hours of heartbeats."""
 TOOL_S = 5.0
+STOPS = 0.15
+"""Share of the runs in which the supervisor is stopped for a while, and of those in which the machine is."""
 
 
 Wish = Literal["cancel", "kill", "kill_llm", "kill_tool", "all"]
@@ -87,22 +89,26 @@ def of_seed(seed: int) -> Plan:
     return Plan(
         seed=seed,
         sessions=sessions,
-        supervisor_stops=_times(rng, 0.15, rng.choice(((0.1, 2.6), (2.6, 14.0)))),
-        suspends=_times(rng, 0.15, rng.choice(((0.1, 2.6), (2.6, 40.0)))),
-        zygote_dies_s=_moment(rng) if rng.random() < 0.06 else None,
+        supervisor_stops=_times(rng, sessions, rng.choice(((0.1, 2.6), (2.6, 14.0)))),
+        suspends=_times(rng, sessions, rng.choice(((0.1, 2.6), (2.6, 40.0)))),
+        zygote_dies_s=_moment(rng, sessions) if rng.random() < 0.06 else None,
         client_dies_s=_last_moment(rng, sessions) if rng.random() < 0.1 else None,
         looks=rng.choice((0, 0, 0, 1, 2)),
     )
 
 
-def _times(rng: Random, chance: float, long: tuple[float, float]) -> tuple[tuple[float, float], ...]:
-    if rng.random() >= chance:
+def _times(
+    rng: Random, sessions: tuple[SessionPlan, ...], long: tuple[float, float]
+) -> tuple[tuple[float, float], ...]:
+    if rng.random() >= STOPS:
         return ()
-    return tuple((_moment(rng), rng.uniform(*long)) for _ in range(rng.choice((1, 1, 2))))
+    return tuple((_moment(rng, sessions), rng.uniform(*long)) for _ in range(rng.choice((1, 1, 2))))
 
 
-def _moment(rng: Random) -> float:
-    """While workers start, while most sessions work, or late."""
+def _moment(rng: Random, sessions: tuple[SessionPlan, ...]) -> float:
+    """While the workers of a session start, while most sessions work, or late."""
+    if rng.random() < 0.3:
+        return rng.choice(sessions).open_after_s + rng.random() * 0.005
     return rng.random() * rng.choice((0.12, 1.5, 5.0))
 
 
@@ -110,7 +116,7 @@ def _last_moment(rng: Random, sessions: tuple[SessionPlan, ...]) -> float:
     """Of the client: any, or right behind its wish for one more session."""
     if rng.random() < 0.3:
         return rng.choice(sessions).open_after_s + rng.random() * 0.0003
-    return _moment(rng)
+    return _moment(rng, sessions)
 
 
 def _session(rng: Random, seed: int, index: int, busy: bool, everyone: bool) -> SessionPlan:
