@@ -398,9 +398,14 @@ class Facts:
 
     def _hung(self, session_id: SessionId, host: SessionHost, worker_id: WorkerId) -> None:
         """13: it hangs, and nobody has noticed yet."""
-        phase = "streaming" if worker_id.startswith("llm") else "running_tools"
+        session, state = self.sessions[session_id], host._state
+        if worker_id.startswith("llm"):  # work that still waits for a full pipe is not given
+            has_work = state.attempt is not None and state.attempt.number == session.attempt
+        else:
+            told = {call_id for call_id, _ in session.told_calls}
+            has_work = any(call.stage == "sent" and call.call.call_id in told for call in state.calls)
         since = max(self._hangs[worker_id], self._given_at.get(worker_id, 0.0))
-        if host._state.phase == phase and worker_id in self._given_at:
+        if has_work and state.phase in ("streaming", "running_tools") and worker_id in self._given_at:
             allowed = times.SILENCE_S + times.HEARTBEAT_S + self.lost_s
             self.check(self.timeline.now - since <= allowed, f"{worker_id} of {session_id} hangs and is not found")
 
