@@ -41,6 +41,7 @@ def ended(d: Draft, message: AttemptEnded) -> None:
         emitted=attempt.emitted,
     )
     text = _close_attempt(d, attempt, message.usage, message.calls, phase="body", partial=failure is not None)
+    window.fitted(d, attempt)
     if failure is not None:
         ways_back.take(d, failure, text, message.calls, message.reasoning)
         return

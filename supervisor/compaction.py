@@ -8,8 +8,8 @@ Theory of operation
 2. First older results are folded (folding.py), which takes no time. Where that is not enough and the older turns are
    worth it, a summary of them is had from the model: phase `compacting`. Where no summary is to be had, what could be
    folded is all there is; then long results that the model has not answered to yet keep their heads and tails.
-3. What is enough is measured before it is sent: TARGET of the window where one is known, else a tenth less than
-   before. A tenth less is the least that is called shorter; less than that is no compaction (R59).
+3. What is enough is measured before it is sent: TARGET of the window where one is known, else what fitted before. A
+   tenth less is the least that is called shorter; less than that is no compaction (R59).
 4. Everything is built beside the history, in state.compaction, and switched in at once, as an effect that the journal
    has before the next request. Until then whatever ends the compaction leaves the history as it was (R11).
 5. The request for a summary is an attempt like any other: charged, within the limits, cancelled with the run, ended
@@ -224,7 +224,11 @@ def _way(state: SessionState, trigger: Trigger, failure: Failure | None) -> tupl
     """How the history can be made shorter (rule 2): the shorter one, or a summary that has to be had, or not at all."""
     before = window.measured(state, state.history)
     known = window.size(state)
-    target = int(TARGET * min(known, before)) if known else int(SHORTER * before)
+    target = int(SHORTER * before)
+    if known:
+        target = int(TARGET * min(known, before))
+    elif fits := window.known_to_fit(state):
+        target = min(target, fits)
     folds = [folding.fold(state.history, kept) for kept in folding.KEPT_TURNS]
     for items in folds:
         if window.measured(state, items) <= target:

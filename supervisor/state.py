@@ -194,6 +194,8 @@ class SessionState(msgspec.Struct, kw_only=True):
     compaction: Compaction | None = None
     window_tokens: int = 0
     """As an error named it; 0: none did."""
+    fitted_tokens: int = 0
+    """Of the largest request that was answered, by our estimate."""
     token_scale: float = 1.0
     """Tokens as providers count them, by our estimate (window.py)."""
     run: Run = Run()

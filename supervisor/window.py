@@ -4,6 +4,7 @@ Rules
 1. The window is what an error's text named last, else what the settings say; 0: not known.
 2. A request is measured as estimate.py counts it, times what providers were seen to count for the same text. A count
    too far from the estimate says nothing about the text: the server counts something else, or read only a part.
+3. Where no window is known, what was answered before is known to fit.
 """
 
 import math
@@ -44,6 +45,16 @@ def counted(d: Draft, attempt: Attempt, usage: Usage | None) -> None:
     """What a provider counted for a request of ours (rule 2)."""
     if usage is not None and not usage.estimated:
         _scale(d, usage.input + usage.cache_read + usage.cache_write, attempt.request_tokens)
+
+
+def fitted(d: Draft, attempt: Attempt) -> None:
+    """A turn's request was answered (rule 3)."""
+    d.state.fitted_tokens = max(d.state.fitted_tokens, attempt.request_tokens)
+
+
+def known_to_fit(state: SessionState) -> int:
+    """Tokens of the largest request that was answered; 0: none was."""
+    return int(state.fitted_tokens * state.token_scale)
 
 
 def refused(d: Draft, failure: Failure) -> None:

@@ -182,6 +182,7 @@ class Drive:
         exception: str | None = None,
         timer: StreamTimer | None = None,
         truncated: bool = False,
+        usage: Usage | None = None,
         jitter: float = 0.5,
     ) -> Self:
         self.said(
@@ -196,6 +197,7 @@ class Drive:
                 exception=exception,
                 timer=timer,
                 truncated=truncated,
+                usage=usage,
             ),
             jitter=jitter,
         )
@@ -435,6 +437,8 @@ class Invariants:
             case effects.Finish():
                 assert self._ended == "shown"
                 self._ended = "finished"
+            case effects.SwitchHistory(items=items):
+                assert history.check(items) is None
             case effects.SpawnWorker() | effects.BroadcastCancel() | effects.KillWorker():
                 pass
 
