@@ -29,6 +29,8 @@ class Reasoning(msgspec.Struct, frozen=True, kw_only=True):
     signature: str | None = None
     opaque: str | None = None
     """Encrypted or redacted content, as the provider sent it."""
+    item_id: str | None = None
+    """responses: the id that `opaque` came under; a provider may check that they belong together."""
     after_text: int = 0
     """Characters of the message's text that came before it; providers want its place back, too."""
     after_calls: int = 0

@@ -1,18 +1,26 @@
-"""A gateway that is not ours, `llmock`: answers, calls, refusals and breaks have the events and exit codes of the
-contract, and the mock finds nothing to hold against its client."""
+"""A gateway that is not ours, `llmock`, in its three formats: answers, calls, refusals and breaks have the events and
+exit codes of the contract, and the mock finds nothing to hold against its client."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 from support import real_inputs
 from support.command import Ended, run
-from support.real_inputs import Mock, breaks, calls, fails, says
+from support.real_inputs import Api, Mock, breaks, calls, fails, says
 from xprocess import ProcessStarter, XProcess
+
+APIS = pytest.mark.parametrize("api", ["chat", "responses", "messages"])
+CHAT_FIRST = pytest.mark.parametrize(
+    "api", ["chat", *(pytest.param(api, marks=pytest.mark.ci) for api in ("responses", "messages"))]
+)
+
+OPENING: Mapping[Api, int] = {"chat": 1, "responses": 4, "messages": 3}
+"""Events that open a response of the mock."""
 
 
 class Starter(ProcessStarter):
@@ -44,40 +52,44 @@ def mock(address: str) -> Mock:
     return Mock(address)
 
 
-def ask(mock: Mock, *options: str) -> Ended:
+def ask(mock: Mock, api: Api, *options: str) -> Ended:
     return run(
-        *("run", "-m", "any-model", "--base-url", mock.base_url("chat"), "-y", "--json", *options),
+        *("run", "-m", "any-model", "--api", api, "--base-url", mock.base_url(api), "-y", "--json", *options),
         *("--retry", "interactive", "say something"),
-        extra={"OPENAI_API_KEY": "any-key"},
+        extra={"OPENAI_API_KEY": "any-key", "ANTHROPIC_API_KEY": "any-key"},
     )
 
 
-def test_a_plain_answer(mock: Mock) -> None:
+@CHAT_FIRST
+def test_a_plain_answer(api: Api, mock: Mock) -> None:
     mock.script(says("two words"))
-    ended = ask(mock)
+    ended = ask(mock, api)
     assert (ended.exit_code, ended.text, ended.result["attempts"]) == (0, "two words", 1)
 
 
-def test_a_tool_call_and_its_result(mock: Mock, tmp_path: Path) -> None:
+@APIS
+def test_a_tool_call_and_its_result(api: Api, mock: Mock, tmp_path: Path) -> None:
     mock.script(calls("shell", command="echo made > file"), says("done"))
-    ended = ask(mock, "-C", str(tmp_path))
+    ended = ask(mock, api, "-C", str(tmp_path))
     assert (ended.exit_code, ended.text) == (0, "done")
     assert [event["status"] for event in ended.of("tool_result")] == ["done"]
     assert (tmp_path / "file").read_text() == "made\n"
 
 
-def test_a_refusal_is_waited_out(mock: Mock) -> None:
+@CHAT_FIRST
+def test_a_refusal_is_waited_out(api: Api, mock: Mock) -> None:
     mock.script(fails(429, retry_after_s=1), says("after the wait"))
-    ended = ask(mock)
+    ended = ask(mock, api)
     assert (ended.exit_code, ended.text, ended.result["attempts"]) == (0, "after the wait", 2)
     (retry,) = ended.of("retry")
     assert (retry["attempt"], retry["of"], retry["kind"]) == (2, 3, "rate_limited")
     assert int(str(retry["wait_ms"])) >= 1000
 
 
-def test_a_cut_stream_is_surfaced_with_its_text(mock: Mock) -> None:
-    mock.script(says("one two three"), breaks("truncate", after=3))
-    ended = ask(mock)
+@CHAT_FIRST
+def test_a_cut_stream_is_surfaced_with_its_text(api: Api, mock: Mock) -> None:
+    mock.script(says("one two three"), breaks("truncate", after=OPENING[api] + 2))
+    ended = ask(mock, api)
     assert (ended.exit_code, ended.result["reason"], ended.result["kind"]) == (76, "failed", "stream_truncated")
     assert ended.result["text"] == ended.text != ""
     assert ended.result["attempts"] == 1

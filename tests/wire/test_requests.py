@@ -196,7 +196,7 @@ def test_messages_hold_no_blank_text() -> None:
 BLOCKS = (
     Reasoning(text="One.", field="thinking", signature="s1"),
     Reasoning(text="", field="redacted_thinking", opaque="b3Bh", after_text=4),
-    Reasoning(text="Sum.", field="encrypted_content", opaque="e1"),
+    Reasoning(text="Sum.", field="encrypted_content", opaque="e1", item_id="rs_1"),
     Reasoning(text="", field="encrypted_content", opaque="e2", after_text=4, after_calls=1),
     Reasoning(text="Hm.", field="reasoning_content"),
 )
@@ -217,9 +217,14 @@ def test_messages_get_their_thinking_back_signed_or_redacted_where_it_stood() ->
 
 
 def test_responses_get_their_reasoning_back_encrypted_where_it_stood() -> None:
-    """D7: with a summary, which must be there, and without an id, under which nothing is stored."""
+    """D7: under the id that it came under, and with a summary, which must be there."""
     assert conversation("responses", REASONED) == [
-        {"type": "reasoning", "encrypted_content": "e1", "summary": [{"type": "summary_text", "text": "Sum."}]},
+        {
+            "type": "reasoning",
+            "id": "rs_1",
+            "encrypted_content": "e1",
+            "summary": [{"type": "summary_text", "text": "Sum."}],
+        },
         {"type": "message", "role": "assistant", "content": "So: yes."},
         {"type": "function_call", "call_id": "c1", "name": "ls", "arguments": "{}"},
         {"type": "reasoning", "encrypted_content": "e2", "summary": []},

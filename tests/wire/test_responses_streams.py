@@ -210,13 +210,13 @@ def test_reasoning_is_kept_encrypted_with_its_place_and_not_at_all_without() -> 
     reading = read([body + END])
     assert reading.reasoning == "Look first.Unsealed."
     assert reading.summary.reasoning == (
-        Reasoning(text="Look first.", field="encrypted_content", opaque="e1"),
-        Reasoning(text="", field="encrypted_content", opaque="e2", after_text=4, after_calls=1),
+        Reasoning(text="Look first.", field="encrypted_content", opaque="e1", item_id="rs_1"),
+        Reasoning(text="", field="encrypted_content", opaque="e2", item_id="rs_1", after_text=4, after_calls=1),
     )
     assert read([body]).summary.reasoning == ()
     only_at_the_end = response("completed", output=[reasoning("e1"), message("a")])
     assert read([START + only_at_the_end]).summary.reasoning == (
-        Reasoning(text="", field="encrypted_content", opaque="e1"),
+        Reasoning(text="", field="encrypted_content", opaque="e1", item_id="rs_1"),
     )
 
 

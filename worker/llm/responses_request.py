@@ -2,7 +2,7 @@
 
 Rules:
 1. Nothing is stored at the provider's: the whole conversation is sent each time, and reasoning goes back encrypted, at
-   its place and without its id, under which nothing is to be found there (D7).
+   its place (D7).
 2. Models that do not reason refuse a request that asks for encrypted reasoning.
 3. Schemas are no strict ones: our tools have optional arguments, and what is wrong is told to the model by us (B3).
 """
@@ -46,6 +46,7 @@ class _Summary(msgspec.Struct, frozen=True, tag_field="type", tag="summary_text"
 
 
 class _Reasoning(msgspec.Struct, frozen=True, tag_field="type", tag="reasoning"):
+    id: str | UnsetType
     encrypted_content: str
     summary: tuple[_Summary, ...]
     """Must be there, and may be empty."""
@@ -111,4 +112,4 @@ def _part(part: Reasoning | str | ToolCall) -> Iterator[_Input]:
             yield _Call(part.call_id, name_of(part), arguments_of(part))
         case Reasoning():
             if part.opaque is not None:
-                yield _Reasoning(part.opaque, (_Summary(part.text),) if part.text else ())
+                yield _Reasoning(part.item_id or UNSET, part.opaque, (_Summary(part.text),) if part.text else ())

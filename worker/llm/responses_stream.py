@@ -162,6 +162,7 @@ class _Encrypted(msgspec.Struct, frozen=True):
     after_text: int
     text: str
     content: str
+    id: str
 
 
 class ResponsesReader:
@@ -240,6 +241,7 @@ class ResponsesReader:
                     text=one.text,
                     field="encrypted_content",
                     opaque=one.content,
+                    item_id=one.id or None,
                     after_text=one.after_text,
                     after_calls=bisect_left(places, one.place),
                 )
@@ -369,6 +371,7 @@ class ResponsesReader:
                     after_text=self._text_length,
                     text=text,
                     content=encrypted,
+                    id=self._counted(text_of(item.id)),
                 )
             )
         return happenings
