@@ -2,7 +2,7 @@
 
 from support.drive import Drive, outcome, read, settings, shell
 
-from haltline.protocol import events
+from haltline.protocol import events, times
 from haltline.protocol.ids import Role
 from haltline.protocol.messages import CallOutcome, Cancel, CancelAcknowledged, CancelDone, Delta
 from haltline.protocol.settings import NO_LIMITS, Limits, StreamLimits
@@ -250,7 +250,7 @@ def test_a_tool_call_that_is_overdue_ends_as_the_worker_says(drive: Drive) -> No
     start = drive.now
     while not drive.cancels:
         drive.wait_s(1.0, beats=("tool",))
-    assert drive.now - start == 30.0 + 1.0 + 1.0 + 2.0
+    assert drive.now - start == 30.0 + times.LIMIT_GRACE_S + times.STORM_S + times.LATE_S
     killed = outcome("half", "cancelled_killed", exit_code=None)
     drive.acknowledges("tool").stops("tool", calls=(CallOutcome(call_id=drive.sent_tools[0].call_id, outcome=killed),))
     results = [event for event in drive.told() if isinstance(event, events.ToolResult)]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
 from support import scripted_gateway
 from support.chain import MEMBERS, members
-from support.command import Running
+from support.command import WITHIN_S, Running
 from support.isolations import ISOLATIONS
 
 from haltline.protocol.kinds import Isolation
@@ -54,6 +55,14 @@ def test_a_key_is_in_no_block_file_or_tool_of_ours_and_reaches_the_server(
     assert sent == ["present"]  # the gateway's log hides keys too
 
 
+def environment_of(pid: int) -> bytes:
+    """A tool is its user's own, and open to it. Empty for the moment in which it executes its program."""
+    deadline = time.monotonic() + WITHIN_S
+    while not (block := Path(f"/proc/{pid}/environ").read_bytes()) and time.monotonic() < deadline:
+        os.sched_yield()
+    return block
+
+
 @pytest.mark.parametrize(
     ("variable", "isolation"),
     [
@@ -67,8 +76,8 @@ def test_a_tool_does_not_see_the_key(tmp_path: Path, variable: str, isolation: I
     options = ("-m", "demo/tool_tree", "-y", "--json", "--isolation", isolation, "-C", str(tmp_path))
     running = Running(["run", *options, "hi"], extra={variable: KEY})
     pid = int(str(running.until("tool_start")["pid"]))
-    block = Path(f"/proc/{pid}/environ").read_bytes()  # a tool is its user's own, and open to it
-    assert KEY.encode() not in block
-    assert b"PATH=" in block
+    block = environment_of(pid)
     running.process.send_signal(signal.SIGINT)
     running.end()
+    assert KEY.encode() not in block
+    assert b"PATH=" in block

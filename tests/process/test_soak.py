@@ -20,7 +20,7 @@ WITHIN_S = 120
 
 def test_sessions_stopped_at_random_whose_workers_are_hurt_leave_nothing(samples: Samples) -> None:
     sessions, rounds = samples(6, 20, 50), samples(1, 3, 10)
-    asked = ["--sessions", str(sessions), "--rounds", str(rounds), "--kill-workers", "25", "--stop-workers", "25"]
+    asked = ["--sessions", str(sessions), "--rounds", str(rounds), "--kill-workers", "40", "--stop-workers", "40"]
     ended = run("soak", *asked, "--seed", "3", "--json", within_s=WITHIN_S * rounds)
     assert ended.exit_code == 0, ended.stdout
     report = json.loads(ended.stdout)
