@@ -58,8 +58,8 @@ def run(chain: Chain, supervisor: Callable[[Chain], None]) -> None:
     try:
         pid = fork(lambda: supervisor(chain))
     except ConfigurationProblem as problem:
+        remove_folder(chain.folder)  # before the word, which fails where the client has gone
         os.write(chain.ready_w, f"failed: {problem}\n".encode())
-        remove_folder(chain.folder)
         return
     os.close(chain.ready_w)
     secrets.forget(os.environ)

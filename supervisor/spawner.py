@@ -5,8 +5,8 @@
 2. The zygote reports each end (Exited, with the last words) and each sweep (Swept). While it lives, its word counts.
 3. Zygote dead: its children, living workers, orphans and the spare alike, have become ours. Ends of those workers are
    then seen through the pidfds, and what is below us and is no living worker and not the spare is swept here.
-4. The spare is the zygote from then on. It is asked again for the workers that were asked for and not reported: the
-   none of them has begun (zygote.py, rule 8). The first of them may be what it died of: it takes requests in order. A
+4. The spare is the zygote from then on. It is asked again for the workers that were asked for and not reported: none
+   of them has begun (zygote.py, rule 8). The first of them may be what it died of: it takes requests in order. A
    request over which two zygotes died is a failed start.
 5. Without a spare no worker can be started any more: each is a failed start, in words, and a run that needs one ends.
 6. A zygote that is stopped, or silent, while it owes something (the start of a worker, the word of a death that the

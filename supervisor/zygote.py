@@ -25,6 +25,7 @@
    5 ms each and more. A worker that is killed before its turn is never forked.
 """
 
+import contextlib
 import gc
 import importlib
 import os
@@ -387,7 +388,8 @@ class Zygote:
         os.close(child.pidfd)
         words = child.words.decode("utf-8", "replace").strip()
         if words:
-            os.write(2, f"{child.worker_id} ended with {status}:\n{words}\n".encode())
+            with contextlib.suppress(OSError):  # a disk that takes no log costs the words there, not the zygote
+                os.write(2, f"{child.worker_id} ended with {status}:\n{words}\n".encode())
         self._tell(Exited(worker_id=child.worker_id, pid=child.pid, status=status, words=words))
         grace_s = 0.0 if child.deliberate else times.DEATH_GRACE_S
         self._sweeps[child.worker_id] = self._sweep(child.worker_id, grace_s)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Protocol
 
 import msgspec
@@ -33,17 +34,19 @@ class Samples(Protocol):
     def __call__(self, quick: int, ci: int, exhaustive: int) -> int: ...
 
 
-def on_stage(body: str) -> object:
-    """Play `body` (support/spawning.py); what it returned."""
+def on_stage(body: str, *, log: str | None = None) -> object:
+    """Play `body` (support/spawning.py); what it returned. `log`: a file for the errors of all, instead of ours."""
     program = "import sys; from support.spawning import run; print(run(sys.stdin.read()))"
-    played = subprocess.run(
-        [sys.executable, "-c", program],
-        input=body.encode(),
-        stdout=subprocess.PIPE,
-        check=True,
-        timeout=50,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "tests")},
-    )
+    with nullcontext() if log is None else open(log, "ab") as errors:
+        played = subprocess.run(
+            [sys.executable, "-c", program],
+            input=body.encode(),
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            check=True,
+            timeout=50,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "tests")},
+        )
     return msgspec.json.decode(played.stdout)
 
 
@@ -258,6 +261,20 @@ def test_last_words_that_were_said_before_the_zygote_died_are_heard() -> None:
         """
     )
     assert said == "it cannot be done"
+
+
+def test_last_words_for_which_the_log_has_no_room_are_told_and_the_zygote_lives_on() -> None:
+    said = on_stage(
+        """
+        zygote, _ = await on.zygote_with_spare()
+        on.spawn("failing", role="fails")
+        words = await on.until("exited", "failing")
+        await on.until("swept", "failing")
+        return words, (await on.zygote_with_spare())[0] == zygote
+        """,
+        log="/dev/full",
+    )
+    assert said == ["it cannot be done", True]
 
 
 # The sweep that it owes
