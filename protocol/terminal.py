@@ -96,8 +96,9 @@ class SharedTerminal:
         self._clear()
 
     def _write(self, found: Settings, made: Settings) -> None:
-        """The length comes last: a client that dies here has changed nothing yet."""
+        """The length is away first and comes last: of a client that dies in between there is no half of a page."""
         data = marshal.dumps((found, made))
+        self._clear()
         self._page[_LENGTH_BYTES : _LENGTH_BYTES + len(data)] = data
         self._page[:_LENGTH_BYTES] = len(data).to_bytes(_LENGTH_BYTES, "little")
 

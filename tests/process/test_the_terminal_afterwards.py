@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import pty
 import signal
@@ -151,6 +152,48 @@ def test_settings_of_somebody_else_are_left_alone() -> None:
         assert not terminal.take()  # hung up
         terminal.restore()
         os.close(slave)
+
+
+def test_whoever_dies_while_it_takes_the_terminal_again_leaves_nothing_that_nobody_can_read() -> None:
+    """The page is never half of one pair and half of another: whoever restores would die of it."""
+    master, slave = pty.openpty()
+    terminal = SharedTerminal(slave)
+    try:
+        assert terminal.take()
+        of_the_shell = [*termios.tcgetattr(slave)]
+        of_the_shell[0] &= ~termios.ICRNL
+        termios.tcsetattr(slave, termios.TCSANOW, of_the_shell)
+        client = os.fork()
+        if client == 0:
+            terminal._page = _DeadlyPage(terminal._page)  # type: ignore[assignment]
+            terminal.take()
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(client, 0)[1]) == _DEADLY
+        assert not terminal.taken
+        terminal.restore()
+        assert termios.tcgetattr(slave) == of_the_shell
+    finally:
+        os.close(master)
+        os.close(slave)
+
+
+_DEADLY = 9
+
+
+class _DeadlyPage:
+    """Its writer dies in the middle of the first long piece."""
+
+    def __init__(self, page: mmap.mmap) -> None:
+        self._page = page
+
+    def __getitem__(self, where: slice) -> bytes:
+        return self._page[where]
+
+    def __setitem__(self, where: slice, data: bytes) -> None:
+        if len(data) > 4:
+            self._page[where.start : where.start + len(data) // 2] = b"?" * (len(data) // 2)
+            os._exit(_DEADLY)
+        self._page[where] = data
 
 
 # Job control
