@@ -78,9 +78,11 @@ def of_child(pid: int) -> int:
 
 def came(descriptor: int, pid: int) -> int:
     """`descriptor` of process `pid` came from its parent, which has not waited for it yet. Returns it."""
-    identity = processes.identify(pid) if PORTABLE else None
-    if identity is not None:
-        _behind[descriptor] = identity
+    if PORTABLE:
+        _behind.pop(descriptor, None)  # of an earlier descriptor with that number
+        identity = processes.identify(pid)
+        if identity is not None:
+            _behind[descriptor] = identity
     return descriptor
 
 

@@ -19,7 +19,7 @@ import pytest
 from support import survivors, vices
 from support.tool_worker import ToolWorker
 
-from haltline.protocol import portable, procfs
+from haltline.protocol import deaths, portable, procfs
 from haltline.protocol.messages import CancelDone
 
 
@@ -191,6 +191,17 @@ def test_both_tables_say_the_same_of_a_process() -> None:
             assert not said.alive
     for read in (procfs.read_process, portable.read_process):
         assert read(child.pid) is None
+
+
+def test_a_descriptor_never_stands_for_whoever_had_its_number_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """G3."""
+    monkeypatch.setattr(deaths, "PORTABLE", True)
+    with subprocess.Popen(["sleep", "25"]) as before, subprocess.Popen(["true"]) as gone:
+        gone.wait()
+        descriptor = deaths.came(1_000_000, before.pid)
+        assert deaths.kill(deaths.came(descriptor, gone.pid)) is False
+        assert before.poll() is None
+        before.kill()
 
 
 def test_on_linux_nobody_imports_psutil() -> None:
