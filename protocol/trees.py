@@ -5,8 +5,7 @@ an orphan becomes its child, so a double fork, a new session, a closed pipe or a
 groups, names and cookies are not needed. Standard library only; used by guard, zygote, supervisor and tool worker.
 
 1. Only the nearest living subreaper of a tree sweeps it: it alone knows whom to spare, at every moment (`spare` is
-   asked anew in each look; a spared process is kept with all that is below it, one in `through` is kept itself and
-   looked below).
+   asked anew in each look; a spared process is kept with all that is below it).
 2. A look goes downwards from the root only. A number found there counts if its parent is one that may have listed
    it; anything else was reused or moved meanwhile, and the look does not count as empty.
 3. Empty is believed after two looks in a row without a living process: a process whose parent dies during a look
@@ -67,13 +66,13 @@ _MOST_IN_A_LOOK = 1_000
 
 
 def nobody() -> Collection[int]:
-    """Default of `spare`, `through` and `tracked`."""
+    """Default of `spare` and `tracked`."""
     return ()
 
 
-def descendants(root: int, spare: Collection[int] = (), through: Collection[int] = ()) -> list[Process]:
+def descendants(root: int, spare: Collection[int] = ()) -> list[Process]:
     """Everything alive below `root`, parents before children, without the root; one look (rule 2)."""
-    return [process for process in _Look(root, spare, through).processes() if process.alive]
+    return [process for process in _Look(root, spare).processes() if process.alive]
 
 
 def reap(tracked: Collection[int] = (), reaped: Reaped | None = None) -> int:
@@ -145,28 +144,24 @@ class Sweep:
         root_pid: int,
         *,
         spare: Pids = nobody,
-        through: Pids = nobody,
         tracked: Pids = nobody,
         groups: Collection[int] = (),
         grace_s: float,
         now: float,
         kill_wait_s: float = KILL_S,
-        storm_s: float = STORM_S,
         reaped: Reaped | None = None,
         look: Callable[[], Look] | None = None,
     ) -> None:
         """`now`: monotonic seconds. `groups`: process groups that the caller started, for the rung only.
-        `kill_wait_s`: without progress, `storm_s`: in all (rule 7).
-        `reaped(pid, status)`: see `reap`. `look`: another way to look than downwards from the root (marks.py)."""
+        `kill_wait_s`: without progress (rule 7). `reaped(pid, status)`: see `reap`. `look`: another way to look than
+        downwards from the root (marks.py)."""
         self.finished = False
         self._root = root_pid
         self._spare = spare
-        self._through = through
         self._tracked = tracked
         self._groups = groups
         self._kill_at = now + grace_s
         self._kill_wait_s = kill_wait_s
-        self._storm_s = storm_s
         self._stuck = Stuck()
         self._reaped = reaped
         self._look = look or self._look_down
@@ -198,7 +193,7 @@ class Sweep:
             self._killing = True
             self._delay = _FIRST_LOOK_S
         if self._stuck.since(now, found=len(self._known), left=len(self._alive)) >= self._kill_wait_s or (
-            self._stuck.lasted(now) >= self._storm_s
+            self._stuck.lasted(now) >= STORM_S
         ):
             self.finished = True
             return None
@@ -234,7 +229,7 @@ class Sweep:
         return not self._alive and look.settled
 
     def _look_down(self) -> Look:
-        return _Look(self._root, self._spare(), self._through())
+        return _Look(self._root, self._spare())
 
     def _is_ours(self, process: Process) -> bool:
         """Count a living process; reap a dead one (rule 6)."""
@@ -293,7 +288,7 @@ class Sweep:
     def _kept_sessions(self) -> set[int]:
         """Rule 5: whose groups are never signalled. Asked of the kernel directly: there may be hundreds to spare."""
         kept: set[int] = set()
-        for pid in (0, *self._spare(), *self._through()):
+        for pid in (0, *self._spare()):
             try:
                 kept.add(os.getsid(pid))
             except ProcessLookupError:
@@ -308,26 +303,22 @@ def sweep(
     root_pid: int,
     *,
     spare: Pids = nobody,
-    through: Pids = nobody,
     tracked: Pids = nobody,
     groups: Collection[int] = (),
     grace_s: float,
     kill_wait_s: float = KILL_S,
-    storm_s: float = STORM_S,
     reaped: Reaped | None = None,
     look: Callable[[], Look] | None = None,
 ) -> SweepResult:
-    """End the tree below `root_pid` and wait for it; for processes without a loop. At most grace_s + storm_s."""
+    """End the tree below `root_pid` and wait for it; for processes without a loop. At most grace_s + STORM_S."""
     ending = Sweep(
         root_pid,
         spare=spare,
-        through=through,
         tracked=tracked,
         groups=groups,
         grace_s=grace_s,
         now=time.monotonic(),
         kill_wait_s=kill_wait_s,
-        storm_s=storm_s,
         reaped=reaped,
         look=look,
     )
@@ -339,16 +330,14 @@ def sweep(
 class _Look:
     """One walk downwards. `settled`: nothing moved while looking (rule 2)."""
 
-    def __init__(self, root: int, spare: Collection[int], through: Collection[int]) -> None:
+    def __init__(self, root: int, spare: Collection[int]) -> None:
         self.settled = True
         self._root = root
         self._spare = spare
-        self._through = through
         self._by_parent = None if processes.kernel_lists_children() else processes.children_by_parent()
 
     def processes(self) -> Iterator[Process]:
         """Every process below the root, dead ones included; the children of each are read after it was yielded."""
-        subreapers = {self._root, *self._through}
         seen = {self._root}
         level = [self._root]
         while level:
@@ -358,13 +347,10 @@ class _Look:
                     if pid in seen or pid in self._spare:
                         continue
                     seen.add(pid)
-                    if pid in self._through:
-                        below.append(pid)
-                        continue
                     process = processes.read_process(pid)
                     if process is None:
                         continue
-                    if process.parent != parent and process.parent not in subreapers:
+                    if process.parent not in (parent, self._root):
                         self.settled = False
                         continue
                     yield process

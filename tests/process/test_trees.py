@@ -198,23 +198,6 @@ def test_the_spared_live_on_with_all_that_is_below_them() -> None:
     assert (swept.survivors, swept.alive) == ([], [])
 
 
-def test_a_process_in_between_is_looked_through_and_kept() -> None:
-    """Rule 1: a zygote below a supervisor."""
-    swept = sweeping(
-        """
-        between = start("sleep 25 & sleep 26 & wait")
-        while len(trees.descendants(between.pid)) < 2:
-            pass
-        reaped, before = [], time.monotonic()
-        result = trees.sweep(os.getpid(), through=lambda: (between.pid,), grace_s=0.1)
-        assert trees.descendants(between.pid) == []
-        trees.sweep(os.getpid(), grace_s=0.1)
-        """
-        + textwrap.indent(REPORT, " " * 8)
-    )
-    assert (swept.survivors, swept.killed) == ([], 2)
-
-
 def test_the_status_of_a_tracked_child_is_left_to_its_owner() -> None:
     """Rule 6."""
     swept = sweeping(
