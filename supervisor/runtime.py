@@ -52,8 +52,9 @@ from haltline.supervisor.workers import Starter, WorkerHandle, Workers
 
 LOOK_S = 0.5
 """How often the supervisor checks that it has been running."""
-GAP_S = 2.0
-"""A longer gap between two looks counts as time in which it did not run; less is a busy machine."""
+GAP_S = 0.5
+"""A longer gap between two looks counts as time in which it did not run; less is a busy machine. With LOOK_S at most
+half of the shortest deadline (ACK_S), so that no worker is killed for what nobody noticed."""
 LINGER_MS = 200
 """For the last words to a client, which waits for them."""
 GATEWAY = WorkerId("gateway")
