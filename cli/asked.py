@@ -19,6 +19,7 @@ _HEAD_LINES: Final = 12
 _CHARACTERS: Final = 400
 """Of one line, five lines of a terminal; cut in the middle as well."""
 _HEAD_CHARACTERS: Final = 300
+_GOES_ON: Final = "(in the background: it goes on after the call, until the session ends or a run is stopped)"
 _DIFFED_CHARACTERS: Final = 100_000
 """Both texts of an edit together; comparing more would take seconds."""
 
@@ -33,9 +34,10 @@ def in_full(name: str, arguments_raw: str) -> tuple[str, ...]:
     except (msgspec.DecodeError, UnicodeError):  # repaired before it was asked about: shown as it came
         return bounded([arguments_raw])
     match arguments:
-        case Shell(command=command):
+        case Shell(command=command, background=background):
             lines = command.rstrip("\n").split("\n")
-            return () if len(lines) == 1 and len(command) <= _HEAD_CHARACTERS else bounded(lines)
+            shown = () if len(lines) == 1 and len(command) <= _HEAD_CHARACTERS else bounded(lines)
+            return (_GOES_ON, *shown) if background else shown
         case EditFile(old=old, new=new):
             return bounded(_diff(old, new))
         case WriteFile(content=content):

@@ -27,3 +27,9 @@ class WorkerBoot(msgspec.Struct, frozen=True, kw_only=True):
     def chain(self) -> str:
         """Name of the supervisor's runtime folder."""
         return os.path.basename(os.path.dirname(self.mailbox))
+
+    @property
+    def outputs(self) -> str:
+        """Folder for what background commands of the session print, in the runtime folder: made by the tool worker when
+        it is needed, removed by it in order, by the guard in any case."""
+        return f"{os.path.dirname(self.mailbox)}/{self.session_id}.out"

@@ -19,7 +19,9 @@ chain where PORTABLE (platforms.py) is true. Each look is one walk over all proc
    so that they are stopped before the walk goes on.
 7. What was seen dead, or older than the root, is not read again for IDLE_S: no system goes once through its numbers in
    that time (Linux at its fastest takes 20 s). With psutil a look costs 0.08 ms for each process that it reads.
-8. Not found, and nothing tells of it: who has emptied its environment, entered a session of its own and lost its parent
+8. What outlives the call that started it has a cookie of its own besides (worker/tool/reach.py). A look that spares it
+   meets it and passes over it.
+9. Not found, and nothing tells of it: who has emptied its environment, entered a session of its own and lost its parent
    before any look.
 """
 
@@ -204,4 +206,33 @@ class MarkedLook:
                 yield process
             others = [process for process in others if process.pid not in ours]
         self.settled = undecided <= ours  # by parent or session after all
+        marks.forget_absent(identities, sessions)
+
+
+class SparingLook:
+    """One look past what other marks know (rule 8)."""
+
+    def __init__(self, look: MarkedLook, spared: Marks) -> None:
+        self.settled = True
+        self._look = look
+        self._marks = spared
+
+    def processes(self) -> Iterator[Process]:
+        marks = self._marks
+        marks.forget_reused()
+        spared: set[int] = set()
+        identities: set[Identity] = set()
+        sessions: set[int] = set()
+        for process in self._look.processes():
+            identities.add(process.identity)
+            sessions.add(process.session)
+            marked = marks.is_marked(process)
+            if marked or marks.is_below(process, spared):
+                spared.add(process.pid)
+                marks.admit(process)
+            elif marked is None:
+                self.settled = False
+            else:
+                yield process
+        self.settled = self.settled and self._look.settled
         marks.forget_absent(identities, sessions)

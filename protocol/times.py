@@ -22,8 +22,6 @@ MARGIN_S = 1.0
 """For the way of a report through a loaded loop. Late is not dead (L5)."""
 WORKER_BEGIN_S = 6.0
 """From the fork of a worker to ready; 5 to 13 ms when idle. A quick step with a limit of its own (I6)."""
-WORKER_LEAVE_S = 0.5
-"""From Shutdown to a worker's end; then it is killed. An idle worker needs about a millisecond."""
 ZYGOTE_LEAVE_S = 1.0
 """From Quit, with no child left, to the zygote's end; then it is killed."""
 ZYGOTE_LOOK_S = 0.1
@@ -63,6 +61,12 @@ CLOSE_S = 1.0
 FILE_ANSWER_S = 1.0
 """From the wish that a file tool stop to its answer: its thread looks at the wish after at most 256 KiB. One that does
 not answer waits for a disk and is left behind."""
+
+LEAVE_GRACE_S = DEATH_GRACE_S
+"""What background commands get instead of GRACE_S at the end of their session: its end, too, leaves nothing 2 s later
+(R08)."""
+WORKER_LEAVE_S = LEAVE_GRACE_S + SWEEP_S + 0.2
+"""From Shutdown to a worker's end; then it is killed. An idle worker needs about a millisecond."""
 
 # Wholes
 

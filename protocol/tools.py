@@ -17,6 +17,15 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class Shell(Arguments, frozen=True, kw_only=True):
     command: Annotated[str, Meta(min_length=1, description="Command line for /bin/sh (bash where it exists).")]
     timeout_s: Seconds | None = None
+    background: Annotated[
+        bool,
+        Meta(
+            description="Let the command go on after the call: for servers, watchers and other programs that are "
+            "needed later. It ends with the session, or when the user stops the run; timeout_s does not apply. The "
+            "result says how to end it and in which file its output is kept. Anything that a command without it leaves "
+            "running, for example with &, ends with the call."
+        ),
+    ] = False
 
 
 class ReadFile(Arguments, frozen=True, kw_only=True):
@@ -63,7 +72,7 @@ TOOLS: dict[str, Tool] = {
         Tool(
             name="shell",
             description="Run a command in the workspace. Standard input is empty, there is no terminal; "
-            "the whole process tree ends with the call.",
+            "the whole process tree ends with the call, unless background is true.",
             arguments=Shell,
             read_only=False,
         ),

@@ -171,6 +171,11 @@ def test_a_question_shows_in_full_what_it_is_about() -> None:
     ("name", "arguments", "lines"),
     [
         ("shell", {"command": "make test"}, []),
+        (
+            "shell",
+            {"command": "make serve", "background": True},
+            ["(in the background: it goes on after the call, until the session ends or a run is stopped)"],
+        ),
         ("shell", {"command": "cd a &&\n\x1b[A rm -r b\n"}, ["cd a &&", "\u241b[A rm -r b"]),
         ("shell", {"command": "x" * 401 + "y"}, ["x" * 300 + "\u2026 2 characters left out \u2026" + "x" * 99 + "y"]),
         ("write_file", {"path": "a", "content": "one\n"}, ["4 bytes, 1 line", "+one"]),
@@ -182,7 +187,7 @@ def test_a_question_shows_in_full_what_it_is_about() -> None:
         ("shell", {"nothing": "x"}, ['{"nothing":"x"}']),
     ],
 )
-def test_what_stands_below_a_question(name: str, arguments: dict[str, str], lines: list[str]) -> None:
+def test_what_stands_below_a_question(name: str, arguments: dict[str, object], lines: list[str]) -> None:
     assert list(in_full(name, msgspec.json.encode(arguments).decode())) == lines
 
 

@@ -16,7 +16,7 @@ from haltline.supervisor.deadlines import (
     without,
     without_kinds,
 )
-from haltline.worker.tool import handler, shell
+from haltline.worker.tool import background, handler, shell
 
 
 def test_what_the_requirements_say_in_seconds() -> None:
@@ -27,10 +27,11 @@ def test_what_the_requirements_say_in_seconds() -> None:
 
 
 def test_the_supervisor_waits_two_seconds_longer_than_the_worker_may_need() -> None:
-    """L6: the worker's limit for it plus 2 s."""
+    """L6: the worker's limit for it plus 2 s. A background call needs its first look at most."""
     worker_at_limit = times.LIMIT_GRACE_S + times.STORM_S
     worker_with_leftovers = shell.LINGER_S + shell.LEFTOVER_GRACE_S + times.STORM_S
     worker_at_a_stuck_disk = times.FILE_ANSWER_S
+    assert background.FIRST_LOOK_S + shell.LINGER_S < times.CALL_END_S
     slowest = max(worker_at_limit, worker_with_leftovers, worker_at_a_stuck_disk)
     assert call_s(30.0) == 30.0 + slowest + 2.0
     assert attempt_s(StreamLimits(whole_s=100.0)) == 100.0 + times.CLOSE_S + 2.0
@@ -46,7 +47,7 @@ def test_a_worker_that_does_its_part_is_never_killed_in_a_stop() -> None:
     for grace in (times.NO_GRACE_S, times.DEATH_GRACE_S, times.GRACE_S):
         assert times.done_s(grace) > grace + times.STORM_S
     assert times.done_s(times.NO_GRACE_S) > times.FILE_ANSWER_S
-    assert handler.SHUTDOWN_WAIT_S < times.WORKER_LEAVE_S
+    assert times.LEAVE_GRACE_S + handler.SHUTDOWN_WAIT_S < times.WORKER_LEAVE_S
 
 
 def test_after_a_death_each_has_time_before_the_next_one_sweeps_and_all_are_done_in_two_seconds() -> None:

@@ -36,7 +36,7 @@ WHOLE = {
     "arguments that do not fit the tool": (
         "error: the arguments do not fit shell. Nothing was run, nothing was changed.\n"
         "- command: expected str, got a number 7\n"
-        '- cwd: expected only the fields command, timeout_s, got a string "a"\n'
+        '- cwd: expected only the fields command, timeout_s, background, got a string "a"\n'
         "Correct these fields and send the call again."
     ),
     "a tool that does not exist": (

@@ -66,6 +66,30 @@ WHOLE = {
         "begun\n"
         "[stopped after 2.3 s]"
     ),
+    "a command that goes on in the background": (
+        "listening on 8080\n"
+        "[goes on in the background, as process 4711. It ends with the session, or when the run is stopped; to end it "
+        "earlier: kill -- -4711. What it prints is kept in /run/user/1000/haltline/8c1d22aa/5e551011.out/1.txt; read "
+        "it with a shell command.]"
+    ),
+    "a background command that leaves a daemon": (
+        "[its first process has ended (exit code 0); what that started goes on in the background, below process 4710. "
+        "It ends with the session, or when the run is stopped. What it prints is kept in "
+        "/run/user/1000/haltline/8c1d22aa/5e551011.out/1.txt; read it with a shell command.]"
+    ),
+    "a background command that fails at once": (
+        "error: the command ended with exit code 1 and may have changed something. Read its output before you try "
+        "again:\n"
+        "the port is in use\n"
+        "[exit code 1]\n"
+        "[it has ended already: nothing goes on in the background]"
+    ),
+    "the end of a background command, in its file": "\n[it has ended: killed by SIGTERM]\n",
+    "the end of a background command of which nobody knows how": "\n[it has ended]\n",
+    "too many background commands": (
+        "error: 2 commands go on in the background, and there may be no more; nothing was changed. Use kill -- -NUMBER "
+        "to end one of them first; their numbers are 4711, 4720."
+    ),
     "a command that the system cannot start": (
         "error: the command could not be started: cannot allocate memory; nothing was changed. Try a shorter or "
         "simpler command."

@@ -56,6 +56,8 @@ FAILED: dict[str, tuple[str, ...]] = {
     "words.shell_ended": tuple(words.shell_ended("out", code, 1) for code in (1, -9, -200)),
     "words.shell_timed_out": (words.shell_timed_out("out", 30.0, 600.0, 0),),
     "words.shell_cancelled": (words.shell_cancelled("out", 1.5, 2),),
+    "words.background_ended_already": tuple(words.background_ended_already("out", code) for code in (1, -9)),
+    "words.too_many_in_background": (words.too_many_in_background(2, (3, 4)),),
     "words.shell_not_started": (words.shell_not_started("the workspace folder is not there any more"),),
     "words.cannot_read": (words.cannot_read("a", "there is no such file"),),
     "words.binary": (words.binary("a", 10),),
@@ -92,6 +94,9 @@ NO_FAILED_RESULT = {
         "amount",
     },
     "words": {
+        "background_started",
+        "background_daemon",
+        "background_last_line",
         "empty_file",
         "line_cut",
         "more_lines",

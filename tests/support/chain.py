@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Literal
 
@@ -44,11 +45,15 @@ def only_child(pid: int) -> int:
     return int(child)
 
 
-def seconds_until_gone(since: float, within_s: float) -> float:
-    """How long after `since` (monotonic) nothing below this process was alive any more.
+def seconds_until_gone(since: float, within_s: float, but: Collection[survivors.Survivor] = ()) -> float:
+    """How long after `since` (monotonic) nothing below this process was alive any more, `but` these.
 
     Seen twice in a row: who loses its parent during a look moves up to us, behind the look's back."""
-    while left := survivors.descendants(os.getpid()) or survivors.descendants(os.getpid()):
+
+    def look() -> list[survivors.Survivor]:
+        return [one for one in survivors.descendants(os.getpid()) if one not in but]
+
+    while left := look() or look():
         now = time.monotonic()
         assert now - since < within_s, f"alive {now - since:.1f} s later: {', '.join(map(str, left))}"
         survivors.settle(left[:1])

@@ -46,6 +46,10 @@ def shell(*commands: str) -> tuple[tuple[str, dict[str, object]], ...]:
     return tuple(("shell", {"command": command}) for command in commands)
 
 
+def background(command: str) -> tuple[tuple[str, dict[str, object]], ...]:
+    return (("shell", {"command": command, "background": True}),)
+
+
 @dataclass(frozen=True)
 class Said:
     """One message of a request, as the model reads it."""

@@ -73,6 +73,7 @@ class ToolWorker:
     ) -> None:
         """`prelude`: Python run in the worker before it begins, for a fault that no input causes."""
         self.workspace = workspace
+        self.isolation = isolation
         self._limits = limits
         self._key_variable = key_variable
         self._inject = inject

@@ -10,6 +10,7 @@ import msgspec
 from haltline.protocol.kinds import CallStatus, Changed
 from haltline.protocol.messages import Outcome
 from haltline.protocol.settings import ToolLimits
+from haltline.worker.tool.background import Background
 from haltline.worker.tool.tree import Tree
 from haltline.worker.tool.workspace import Workspace
 
@@ -19,6 +20,7 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
 
     loop: asyncio.AbstractEventLoop
     tree: Tree
+    background: Background
     workspace: Workspace
     environment: dict[str, str]
     limits: ToolLimits
@@ -32,6 +34,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
     limit_s: float
     """Absolute, from its start; nothing that happens extends it (G5, R66)."""
+    generation: int
     outside_allowed: bool
     started: Callable[[int | None], None]
     """Called once, with the number outside (outer_pids.py) of the process that does it, when it really runs."""

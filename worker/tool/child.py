@@ -17,7 +17,7 @@ from typing import IO
 
 from haltline.protocol import processes
 from haltline.worker.tool.outer_pids import Birth
-from haltline.worker.tool.output import Output
+from haltline.worker.tool.output import Sink
 from haltline.worker.tool.tree import Tree
 
 READ_BYTES = 65_536
@@ -37,13 +37,15 @@ class Child:
         tree: Tree,
         arguments: Sequence[str],
         *,
-        output: Output,
+        output: Sink,
         cwd: str,
         environment: Mapping[str, str],
         stdin: IO[bytes] | None = None,
         descriptors: Sequence[int] = (),
+        kept: bool = False,
     ) -> None:
-        """`stdin`: None is empty. `descriptors`: inherited besides, under the same numbers."""
+        """`stdin`: None is empty. `descriptors`: inherited besides, under the same numbers. `kept`: it outlives its
+        call (tree.py, rule 4)."""
         self._loop = asyncio.get_running_loop()
         self._tree = tree
         self._output = output
@@ -78,7 +80,7 @@ class Child:
         self._pidfd = _open_pidfd(self.pid)
         if self._pidfd is not None:
             self._loop.add_reader(self._pidfd, self._check)
-        tree.watch(self.pid, self._check)
+        tree.watch(self.pid, self._check, kept=kept)
         self._read_on()
 
     def has_ended(self) -> bool:

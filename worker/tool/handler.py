@@ -1,11 +1,12 @@
 """What the tool worker does with the messages that it gets.
 
 1. A call is started when it comes; the supervisor sends side by side only what may run side by side. A shell call
-   runs alone (shell.py, rule 1); the opposite is a bug and ends the worker.
+   runs alone (shell.py, rule 1); the opposite is a bug and ends the worker. Background commands that earlier calls
+   began go on beside it (background.py).
 2. Exactly one ToolEnded per call that was not cancelled. A call whose path leads outside without having been allowed
    to is handed back instead and forgotten: it may come again, allowed.
-3. A cancel concerns the calls of older generations. The whole tree gets SIGTERM before the acknowledgement is sent;
-   the done message follows when the tree was seen empty and each call has its outcome.
+3. A cancel concerns the calls of older generations, and their background commands. The whole tree gets SIGTERM before
+   the acknowledgement is sent; the done message follows when the tree was seen empty and each call has its outcome.
 4. While a stop is under way new calls wait: the tree that is being ended must hold nothing of theirs.
 5. A second press ends the grace of the stop under way. One that comes late finds nothing older to stop, and newer
    calls, which it must not touch.
@@ -34,24 +35,26 @@ from haltline.protocol.messages import (
     ToolLeadsOutside,
     ToolStarted,
 )
-from haltline.protocol.times import DEATH_GRACE_S
+from haltline.protocol.times import DEATH_GRACE_S, LEAVE_GRACE_S
 from haltline.protocol.tools import TOOLS, Arguments, EditFile, Glob, ReadFile, Search, Shell, WriteFile
 from haltline.protocol.trees import SweepResult
 from haltline.worker.actor import Outbox, Progress, watch
 from haltline.worker.tool import environment, words
+from haltline.worker.tool.background import Background
 from haltline.worker.tool.calls import Call, Room, Terms
 from haltline.worker.tool.filing import FileCall
 from haltline.worker.tool.finding import FindCall
 from haltline.worker.tool.outer_pids import own_pid
 from haltline.worker.tool.reach import Reach
 from haltline.worker.tool.shell import ShellCall
+from haltline.worker.tool.shell_background import BackgroundCall
 from haltline.worker.tool.tree import Tree
 from haltline.worker.tool.workspace import Outside, Workspace
 
 THREADS = 4
 """Reads that run side by side; one that hangs on a disk leaves the others."""
 SHUTDOWN_WAIT_S = 0.2
-"""Nothing is owed at a shutdown; if something is alive all the same, this long for SIGKILL to work."""
+"""After LEAVE_GRACE_S for background commands: this long for SIGKILL to work."""
 
 log = logging.getLogger(__name__)
 
@@ -75,11 +78,13 @@ class _Record:
 class ToolHandler:
     """Handler of the actor (worker/actor.py)."""
 
-    def __init__(self, outbox: Outbox, reach: Reach) -> None:
+    def __init__(self, outbox: Outbox, reach: Reach, outputs: str) -> None:
+        """`outputs`: folder for what background commands print."""
         self._outbox = outbox
         self._loop = asyncio.get_running_loop()
         self._reach = reach
         self._tree = Tree(self._loop, reach)
+        self._background = Background(self._tree, outputs, adopts=reach.adopts)
         self._room: Room | None = None
         self._progress = 0
         self._write_fails = False
@@ -95,6 +100,7 @@ class ToolHandler:
         self._room = Room(
             loop=self._loop,
             tree=self._tree,
+            background=self._background,
             workspace=Workspace(ready.cwd),
             environment=self._reach.environment(environment.of_tools(os.environ)),
             limits=ready.tools,
@@ -126,7 +132,7 @@ class ToolHandler:
         for record in older:
             if record.running and record.call is not None:
                 record.call.stop(cancel.grace_s)
-        ending = self._tree.end(cancel.grace_s)
+        ending = self._tree.end(cancel.grace_s, spare=lambda: self._background.not_before(cancel.generation))
         self._acknowledge(cancel)
         self._stops.append(cancel)
         if len(self._stops) == 1:
@@ -142,9 +148,11 @@ class ToolHandler:
             if record.running and record.call is not None:
                 record.call.stop(DEATH_GRACE_S)
         await self._tree.end(DEATH_GRACE_S)
+        self._background.clear_away()
 
     def shutdown(self) -> None:
-        self._tree.end_at_once(SHUTDOWN_WAIT_S)
+        self._tree.end_and_wait(LEAVE_GRACE_S, SHUTDOWN_WAIT_S)
+        self._background.clear_away()
 
     def _count(self, steps: int) -> None:
         self._progress += steps
@@ -166,6 +174,7 @@ class ToolHandler:
             return
         terms = Terms(
             limit_s=message.timeout_s,
+            generation=message.generation,
             outside_allowed=message.outside_allowed,
             started=lambda pid: self._report_start(record, pid),
         )
@@ -187,7 +196,7 @@ class ToolHandler:
         except Exception:  # whatever a tool raises becomes a result (B6)
             log.exception("call %s of %s failed", record.message.call_id, record.message.name)
             if record.message.name == "shell":
-                await self._tree.end(0.0)
+                await self._tree.end_call(0.0)
             record.outcome = _failed(words.internal_failure(record.message.name), changed_maybe=True)
         self._progress += 1
         self._report_end(record)
@@ -278,6 +287,8 @@ class ToolHandler:
 
 def _call(room: Room, terms: Terms, arguments: Arguments, *, fails: bool) -> Call:
     match arguments:
+        case Shell(background=True):
+            return BackgroundCall(room, terms, arguments)
         case Shell():
             return ShellCall(room, terms, arguments)
         case Glob() | Search():

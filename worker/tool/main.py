@@ -22,7 +22,7 @@ def main(boot: WorkerBoot) -> None:
     def make_handler(outbox: Outbox) -> ToolHandler:
         # The actor ignores SIGINT, which tools would inherit through exec; a handler is reset there.
         signal.signal(signal.SIGINT, _ignore)
-        return ToolHandler(outbox, reach)
+        return ToolHandler(outbox, reach, boot.outputs)
 
     asyncio.run(run_actor(boot, make_handler))
 

@@ -1,9 +1,21 @@
 """What a tool printed: head and tail kept, the rest counted, bounded where it is read (G6)."""
 
 from collections.abc import Callable
+from typing import Protocol
 
 _CONTINUATION = range(0x80, 0xC0)
 _LONGEST_CHARACTER = 4
+
+
+class Sink(Protocol):
+    """Where what a child prints goes."""
+
+    @property
+    def full(self) -> bool:
+        """Whether to read on at a limited rate only."""
+        ...
+
+    def add(self, data: bytes) -> None: ...
 
 
 class Output:

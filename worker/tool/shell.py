@@ -12,6 +12,8 @@
 
 import asyncio
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 
 from haltline.protocol.messages import Outcome
 from haltline.protocol.times import LIMIT_GRACE_S
@@ -53,10 +55,8 @@ class ShellCall:
         output = Output(self._room.limits.output_bytes, self._room.output_came)
         try:
             child = self._child = self._start(output)
-        except OSError as error:
-            return self._watch.outcome("failed", words.shell_not_started(self._why(error)))
-        except ValueError:
-            return self._watch.outcome("failed", words.shell_not_started("it holds a NUL character"))
+        except (OSError, ValueError) as error:
+            return self._watch.outcome("failed", words.shell_not_started(why_not_started(self._room, error)))
         self._terms.started(child.outer_pid)
         try:
             await asyncio.wait(
@@ -80,10 +80,10 @@ class ShellCall:
         if child.has_ended():
             swept = SweepResult(killed=0, survivors=(), rung="ack")
             if not await tree.until_empty(LINGER_S):
-                swept = await tree.end(LEFTOVER_GRACE_S)
+                swept = await tree.end_call(LEFTOVER_GRACE_S)
             child.drain()
             return self._ended(child.ended.result(), output, len(swept.survivors))
-        swept = await tree.end(LIMIT_GRACE_S)
+        swept = await tree.end_call(LIMIT_GRACE_S)
         child.drain()
         text = words.shell_timed_out(
             output.text(), self._terms.limit_s, self._room.limits.max_timeout_s, len(swept.survivors)
@@ -95,30 +95,46 @@ class ShellCall:
             "done" if code == 0 else "failed",
             words.shell_ended(output.text(), code, survivors),
             changed="maybe",
-            exit_code=code if code >= 0 else 128 - code,  # as a shell reports a signal
+            exit_code=exit_code(code),
         )
 
     def _start(self, output: Output) -> Child:
-        shell = _shell(self._room.environment.get("PATH", os.defpath))
-        if len(self._command.encode()) <= ARGUMENT_BYTES:
-            return self._spawn([shell, "-c", self._command], output)
-        with nameless_file(self._command.encode()) as file:
-            return self._spawn([shell, f"/dev/fd/{file.fileno()}"], output, file.fileno())
+        with command_line(self._room, self._command) as (arguments, descriptors):
+            return Child(
+                self._room.tree,
+                arguments,
+                output=output,
+                cwd=self._room.workspace.root,
+                environment=self._room.environment,
+                descriptors=descriptors,
+            )
 
-    def _spawn(self, arguments: list[str], output: Output, *descriptors: int) -> Child:
-        return Child(
-            self._room.tree,
-            arguments,
-            output=output,
-            cwd=self._room.workspace.root,
-            environment=self._room.environment,
-            descriptors=descriptors,
-        )
 
-    def _why(self, error: OSError) -> str:
-        if not os.path.isdir(self._room.workspace.root):
-            return "the workspace folder is not there any more"
-        return (error.strerror or "the system refused").lower()
+@contextmanager
+def command_line(room: Room, command: str) -> Generator[tuple[list[str], tuple[int, ...]]]:
+    """Program and arguments, and descriptors that it inherits. Raises ValueError for a command with a NUL."""
+    if "\0" in command:
+        raise ValueError("a NUL character")
+    shell = _shell(room.environment.get("PATH", os.defpath))
+    if len(command.encode()) <= ARGUMENT_BYTES:
+        yield [shell, "-c", command], ()
+        return
+    with nameless_file(command.encode()) as file:
+        yield [shell, f"/dev/fd/{file.fileno()}"], (file.fileno(),)
+
+
+def why_not_started(room: Room, error: OSError | ValueError) -> str:
+    """In words for the model."""
+    if not isinstance(error, OSError):
+        return "it holds a NUL character"
+    if not os.path.isdir(room.workspace.root):
+        return "the workspace folder is not there any more"
+    return (error.strerror or "the system refused").lower()
+
+
+def exit_code(code: int) -> int:
+    """As a shell reports it, from an exit code or minus the number of a signal."""
+    return code if code >= 0 else 128 - code
 
 
 def _shell(path: str) -> str:

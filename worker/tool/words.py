@@ -61,7 +61,7 @@ def injected_failure(path: str) -> str:
 
 def shell_ended(output: str, exit_code: int, survivors: int) -> str:
     """`exit_code`: as subprocess gives it, minus the number for a signal."""
-    end = f"exit code {exit_code}" if exit_code >= 0 else f"killed by {_signal_name(-exit_code)}"
+    end = _end(exit_code)
     last = f"[{end}]{_left(survivors)}"
     if exit_code == 0:
         return _with_output("", output, last)
@@ -87,8 +87,47 @@ def shell_cancelled(output: str, after_s: float, survivors: int) -> str:
     return _with_output(head, output, f"[stopped after {after_s:.1f} s]" + _left(survivors))
 
 
+def background_started(pid: int, path: str, output: str) -> str:
+    last = (
+        f"[goes on in the background, as process {pid}. It ends with the session, or when the run is stopped; "
+        f"to end it earlier: kill -- -{pid}. What it prints is kept in {path}; read it with a shell command.]"
+    )
+    return _with_output("", output, last)
+
+
+def background_daemon(keeper_pid: int, path: str, output: str, exit_code: int) -> str:
+    """The first process has ended and left others behind."""
+    last = (
+        f"[its first process has ended ({_end(exit_code)}); what that started goes on in the background, below process "
+        f"{keeper_pid}. It ends with the session, or when the run is stopped. What it prints is kept in {path}; read "
+        "it with a shell command.]"
+    )
+    return _with_output("", output, last)
+
+
+def background_ended_already(output: str, exit_code: int) -> str:
+    return shell_ended(output, exit_code, 0) + "\n[it has ended already: nothing goes on in the background]"
+
+
+def background_last_line(exit_code: int | None) -> str:
+    """Of the file that holds its output. None: nobody knows."""
+    return "\n[it has ended]\n" if exit_code is None else f"\n[it has ended: {_end(exit_code)}]\n"
+
+
+def too_many_in_background(most: int, pids: tuple[int, ...]) -> str:
+    numbers = ", ".join(map(str, pids))
+    return (
+        f"error: {most} commands go on in the background, and there may be no more; {NOTHING}. "
+        f"Use kill -- -NUMBER to end one of them first; their numbers are {numbers}."
+    )
+
+
 def shell_not_started(why: str) -> str:
     return f"error: the command could not be started: {why}; {NOTHING}. Try a shorter or simpler command."
+
+
+def _end(exit_code: int) -> str:
+    return f"exit code {exit_code}" if exit_code >= 0 else f"killed by {_signal_name(-exit_code)}"
 
 
 def _signal_name(number: int) -> str:
