@@ -26,6 +26,8 @@ from support import survivors
 
 TOOLS = ROOT / ".venv" / "bin"
 SAMPLES = ("--ci", "--all")
+SIDE_BY_SIDE = ("-n", "2", "--dist", "worksteal")
+"""Two tests at a time, one for each core of the smallest machine: most of them wait most of their time."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,9 @@ def main(arguments: list[str]) -> int:
         signal.signal(number, _end)
     if not os.isatty(0):
         _empty_standard_input()
-    pytest = Step("pytest", ("pytest", *arguments), quiet=False)
-    groups = [(pytest,)] if any(one not in SAMPLES for one in arguments) else [*STATIC, (pytest,)]
+    chosen = any(one not in SAMPLES for one in arguments)
+    pytest = Step("pytest", ("pytest", *(() if chosen else SIDE_BY_SIDE), *arguments), quiet=False)
+    groups = [(pytest,)] if chosen else [*STATIC, (pytest,)]
     failed: list[str] = []
     try:
         for group in groups:
