@@ -9,6 +9,7 @@
 4. A supervisor's death is seen through its pidfd. What it sent before counts: its lane is read empty first.
 """
 
+import contextlib
 import os
 import socket
 import time
@@ -176,14 +177,15 @@ class Supervisors:
 
     def _knock(self, peer: Peer) -> None:
         """Rule 3: one without a door is waited for if it lives."""
-        door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        door.setblocking(False)
         try:
             door.connect(peer.endpoints.door)
-        except (FileNotFoundError, ConnectionRefusedError):
-            door.close()
-            peer.waiting = peer.pidfd is not None and not _has_ended(peer.pidfd)
         except BlockingIOError:  # its backlog is full: it lives, and there may be room in time
             door.close()
+        except OSError:  # there is none; or a tool, which may write here too, has made what cannot be one
+            door.close()
+            peer.waiting = peer.pidfd is not None and not _has_ended(peer.pidfd)
         else:
             peer.door = door
 
@@ -217,7 +219,12 @@ def looked_in(places: Places) -> str:
 
 
 def _endpoints(places: Places) -> list[Endpoints]:
-    return [Endpoints(folder) for runtime in places.runtimes() for folder in _folders(places, runtime)]
+    found: list[Endpoints] = []
+    for runtime in places.runtimes():
+        for folder in _folders(places, runtime):
+            with contextlib.suppress(ConfigurationProblem, UnicodeEncodeError):  # no socket can have such a path
+                found.append(Endpoints(folder))
+    return found
 
 
 def _folders(places: Places, runtime: str) -> list[str]:

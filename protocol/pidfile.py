@@ -6,7 +6,8 @@ Standard library only: written before anything of ours is imported, read by comm
    and its start time, never its number alone (G3).
 2. A session's name is there before its client knows it, and is taken away when it is closed.
 3. A tool has the same user id and may write here: what is read says where to look, not whom to signal. Whoever signals
-   looks first whether that process is one of ours (linux.is_process_of_ours).
+   looks first whether that process is one of ours (linux.is_process_of_ours). What could not have been written by us
+   was not written.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from haltline.protocol import processes
 from haltline.protocol.processes import Identity
 
 _BYTES = 256
+_MOST_PID = 2**31 - 1
+"""pid_t. What is larger no call takes."""
 
 
 class Chain:
@@ -48,6 +51,8 @@ def read(folder: str) -> Chain | None:
         supervisor_pid, supervisor_ticks, guard_pid, guard_ticks = map(int, words)
     except (OSError, ValueError):
         return None
+    if not (0 < supervisor_pid <= _MOST_PID and 0 < guard_pid <= _MOST_PID):  # rule 3
+        return None
     return Chain(
         supervisor=Identity(supervisor_pid, supervisor_ticks),
         guard=Identity(guard_pid, guard_ticks),
@@ -67,9 +72,10 @@ def note_session(folder: str, session_id: str, *, live: bool) -> None:
 def sessions(folder: str) -> tuple[str, ...]:
     """The ids of the sessions that are there, or were when the supervisor ended."""
     try:
-        return tuple(sorted(os.listdir(_sessions(folder))))
+        names = os.listdir(_sessions(folder))
     except OSError:
         return ()
+    return tuple(sorted(name for name in names if name.isascii() and name.isalnum()))  # rule 3
 
 
 def _path(folder: str) -> str:

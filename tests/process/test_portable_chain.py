@@ -132,10 +132,13 @@ def test_every_module_can_be_imported_without_the_names_of_linux() -> None:
     assert int(done.stdout) > 100  # modules
 
 
-def test_a_run_needs_none_of_the_names_of_linux(tmp_path: Path) -> None:
+def test_a_run_and_a_second_terminal_need_none_of_the_names_of_linux(tmp_path: Path) -> None:
     """Nor /proc, but for psutil."""
     running = Running(["run", "-m", "demo/tool_tree", "-y", "--json", "hi"], command=WITHOUT_LINUX, cwd=tmp_path)
     running.until("tool_start")
+    listed = Running(["ps", "-q"], command=WITHOUT_LINUX).end()
+    assert (listed.exit_code, listed.stderr) == (0, "")
+    assert listed.stdout.decode().split() == [running.until("init")["session_id"]]
     running.process.send_signal(signal.SIGINT)
     running.until("cancel")
     running.process.send_signal(signal.SIGINT)  # no grace

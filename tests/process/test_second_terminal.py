@@ -475,6 +475,30 @@ def test_a_supervisor_that_falls_silent_in_the_middle_is_named(home: Path) -> No
 
 
 @pytest.mark.ci
+def test_what_a_tool_may_leave_where_supervisors_are_looked_for_keeps_nothing_from_being_stopped(home: Path) -> None:
+    """L4: it has the same user id, and may write there. Of a session that cannot be no name reaches the screen."""
+    running = streaming()
+    run_folder = home / "run"
+    for name in (b"x" * 200, b"\xff"):  # no socket of ours can have such a path
+        os.mkdir(os.path.join(os.fsencode(run_folder), name))
+    doors = {"a file": Path.touch, "a folder": Path.mkdir, "a loop": lambda path: path.symlink_to(path)}
+    for name, make in doors.items():
+        (run_folder / name).mkdir()
+        make(run_folder / name / "door")
+    for name, words in {"huge": "9" * 60, "none": "0", "less": "-5"}.items():
+        (run_folder / name).mkdir()
+        (run_folder / name / "pids").write_text(f"{words} 1 {words} 1\n")
+    folder = folder_of(running)
+    (folder / "sessions" / "\x1b[2J").touch()
+    assert pidfile.sessions(str(folder)) == (session_of(running),)
+    assert [row.id for row in ps() if row.role == "session"] == [session_of(running)]
+    assert receipts(run("cancel", "--all", "--json")) == [stopped(session_of(running))]
+    running.end()
+    ended = run("kill", "--all", "--json")
+    assert (ended.exit_code, ended.stdout, ended.stderr) == (0, b"[]\n", "")
+
+
+@pytest.mark.ci
 def test_a_pid_file_that_names_a_stranger_harms_nobody(home: Path) -> None:
     """G3: neither a process that has no name of ours nor one that took over a number is signalled."""
     running = streaming()

@@ -22,7 +22,7 @@ def take_names_away() -> None:
         (os, ("pidfd_open", "memfd_create", "pipe2", "unshare", "setns", "sched_getaffinity", "eventfd")),
         (signal, ("pidfd_send_signal", "sigtimedwait", "sigwaitinfo")),
         (select, ("epoll",)),
-        (socket, ("SOCK_SEQPACKET",)),
+        (socket, ("SOCK_SEQPACKET", "SOCK_NONBLOCK", "SOCK_CLOEXEC")),
     ):
         for name in names:
             if hasattr(place, name):
