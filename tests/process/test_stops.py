@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from support import after_a_stop, puppet_gateway, scripted_gateway, vices
+from support import after_a_stop, puppet_gateway, scripted_gateway, survivors, vices
 from support.command import WITHIN_S
 from support.conversation import Conversation, Run, until
 from support.isolations import ISOLATIONS
@@ -456,6 +456,45 @@ def test_a_stop_while_the_workers_start(gateway: Gateway, tmp_path: Path) -> Non
         assert {one["rung"] for one in run.reports("done").values()} == {"worker_kill"}
         conversation.hold.unlink()
         assert after_a_stop.told_next(conversation, gateway, TEXT.prompt) == [BEFORE_TEXT]
+        after_a_stop.leaves(conversation)
+
+
+@pytest.mark.ci
+def test_sigterm_while_the_workers_start_ends_all(gateway: Gateway, tmp_path: Path) -> None:
+    """R89: `TERM while workers start`, which hold; it is not ignored, and nobody starts them anew."""
+    with Conversation(gateway.url, tmp_path, isolation="subreaper", vice="starts_late", held=True) as conversation:
+        conversation.prompt(TEXT.prompt)
+        for _ in ROLES:
+            conversation.in_place()
+        conversation.running.process.terminate()
+        ended = conversation.running.end()
+        conversation.running.type_end()
+        left = [one for one in survivors.descendants(os.getpid()) if one not in conversation.before]
+    assert (ended.exit_code, left) == (143, [])
+    states = [(event["role"], event["state"]) for event in ended.of("worker")]
+    assert [states.count((role, "starting")) for role in ROLES] == [1, 1]
+
+
+@pytest.mark.ci
+def test_a_worker_that_dies_in_a_stop_is_not_replaced_while_its_child_stays(gateway: Gateway, tmp_path: Path) -> None:
+    """R89: a leader that exits between SIGTERM and SIGKILL, with a child that ignores the first. Stopped means that the
+    whole tree is gone, and nothing is started before that."""
+    order = Order(calls=shell(vices.command("ignores_term")))
+    with Conversation(gateway.url, tmp_path, isolation="subreaper") as conversation:
+        conversation.begun()
+        conversation.prompt(order.prompt)
+        in_place(conversation, gateway)
+        leader = conversation.ready("tool")
+        conversation.press()
+        conversation.until(lambda event: (event["type"], event.get("phase")) == ("cancel", "acknowledged"))
+        os.kill(leader, signal.SIGKILL)
+        run = conversation.result()
+        after_a_stop.nothing_goes_on(conversation, run)
+        states = [str(event["state"]) for event in run.of("worker") if event["role"] == "tool"]
+        assert not {"starting", "ready"} & set(states), states
+        assert run.reports("done")["tool"]["survivors"] == 0
+        conversation.settled()
+        assert leader not in conversation.alive("tool")
         after_a_stop.leaves(conversation)
 
 
