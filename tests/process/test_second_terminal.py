@@ -479,12 +479,13 @@ def test_what_a_tool_may_leave_where_supervisors_are_looked_for_keeps_nothing_fr
     """L4: it has the same user id, and may write there. Of a session that cannot be no name reaches the screen."""
     running = streaming()
     run_folder = home / "run"
-    for name in (b"x" * 200, b"\xff"):  # no socket of ours can have such a path
-        os.mkdir(os.path.join(os.fsencode(run_folder), name))
-    doors = {"a file": Path.touch, "a folder": Path.mkdir, "a loop": lambda path: path.symlink_to(path)}
-    for name, make in doors.items():
-        (run_folder / name).mkdir()
-        make(run_folder / name / "door")
+    for no_path in ("x" * 200, os.fsdecode(b"\xff")):  # no socket of ours can have it
+        (run_folder / no_path).mkdir()
+    for no_door in ("file", "folder", "loop"):
+        (run_folder / no_door).mkdir()
+    (run_folder / "file" / "door").touch()
+    (run_folder / "folder" / "door").mkdir()
+    (run_folder / "loop" / "door").symlink_to(run_folder / "loop" / "door")
     for name, words in {"huge": "9" * 60, "none": "0", "less": "-5"}.items():
         (run_folder / name).mkdir()
         (run_folder / name / "pids").write_text(f"{words} 1 {words} 1\n")
