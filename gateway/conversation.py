@@ -23,6 +23,20 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     """Only with role assistant."""
     call_id: str | None = None
     """Only with role tool: the call that this is the result of."""
+    reasoning: tuple[str, ...] = ()
+    """Only with role assistant: the reasoning that came back with it, where the format signs it. It was checked: each
+    is one that we sent, unchanged."""
+
+
+BYTES_PER_TOKEN = 4
+"""Rule of thumb for English text and code; there is no tokenizer, so all usage is an estimate."""
+
+
+class Repeated(msgspec.Struct, frozen=True):
+    """A parameter of a request that its response repeats."""
+
+    name: str
+    value: msgspec.Raw
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +50,18 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...]
     """Names of the tools that were offered."""
     body_bytes: int
+    wants_reasoning_back: bool = False
+    """The format demands that the reasoning before a call comes back with it."""
+    repeated: tuple[Repeated, ...] = ()
+
+    @property
+    def prompt_tokens(self) -> int:
+        return self.body_bytes // BYTES_PER_TOKEN
+
+    @property
+    def last_reasoning(self) -> tuple[str, ...]:
+        """What came back of the reasoning before the last calls."""
+        return next((message.reasoning for message in reversed(self.messages) if message.calls), ())
 
     @property
     def first_user_text(self) -> str:

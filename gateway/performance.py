@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import assert_never
 
-from haltline.gateway.conversation import Request
+from haltline.gateway.conversation import BYTES_PER_TOKEN, Request
 from haltline.gateway.formats.interface import Content, Reply, Usage, WireFormat
 from haltline.gateway.log import Log, Origin
 from haltline.gateway.steps import (
@@ -15,6 +15,7 @@ from haltline.gateway.steps import (
     Hang,
     HttpError,
     Piece,
+    Reasoning,
     Refusal,
     Sleep,
     Step,
@@ -22,27 +23,33 @@ from haltline.gateway.steps import (
 )
 from haltline.gateway.wire import CutReached, Headers, Wire
 
-BYTES_PER_TOKEN = 4
-"""Rule of thumb for English text and code; usage is an estimate."""
-
 YIELD_EVERY_PIECES = 32
 """A script that never sleeps still lets the other streams run."""
 
 JSON: Headers = (("content-type", "application/json"),)
 EVENT_STREAM: Headers = (("content-type", "text/event-stream; charset=utf-8"), ("cache-control", "no-cache"))
 
-Said = Piece | Refusal | ToolCall
+Said = Piece | Reasoning | Refusal | ToolCall
 
 
 class Performance:
     """One response being given. Ends with the script, with the wire's cut, or by cancellation when the client left."""
 
     def __init__(
-        self, wire: Wire, spoken: WireFormat, reply: Reply, request: Request, log: Log, origin: Origin
+        self,
+        wire: Wire,
+        spoken: WireFormat,
+        reply: Reply,
+        reply_id: str,
+        request: Request,
+        log: Log,
+        origin: Origin,
     ) -> None:
         self._wire = wire
         self._spoken = spoken
         self._reply = reply
+        self._reply_id = reply_id
+        self._headers = spoken.headers(reply_id)
         self._request = request
         self._log = log
         self._origin = origin
@@ -67,7 +74,8 @@ class Performance:
             match step:
                 case HttpError():
                     self._respond(step.status)
-                    self._wire.whole(step.status, JSON + step.headers, self._spoken.error(step.fault))
+                    body = self._spoken.error(step.fault, self._reply_id)
+                    self._wire.whole(step.status, JSON + self._headers + step.headers, body)
                     return "finished"
                 case Sleep():
                     self._begin()
@@ -76,7 +84,7 @@ class Performance:
                     self._begin()
                     if self._streams:
                         self._wire.part(self._reply.comment(step.text))
-                case Piece() | Refusal() | ToolCall():
+                case Piece() | Reasoning() | Refusal() | ToolCall():
                     await self._say(step)
                 case ErrorEvent():
                     return self._fail(step)
@@ -105,28 +113,17 @@ class Performance:
             return
         self._head_sent = True
         self._respond(200)
-        self._wire.stream_head(200, EVENT_STREAM if self._streams else JSON)
+        self._wire.stream_head(200, (EVENT_STREAM if self._streams else JSON) + self._headers)
 
     async def _say(self, step: Said) -> None:
         self._begin()
-        match step:
-            case Piece():
-                text = step.text
-                parts = iter((self._reply.piece(text),))
-            case Refusal():
-                text = step.text
-                parts = iter((self._reply.refusal(text),))
-            case ToolCall():
-                text = f"{step.name} {step.arguments}"
-                parts = self._reply.tool_call(step)
-            case _:
-                assert_never(step)
         self._said.append(step)
+        text = f"{step.name} {step.arguments}" if isinstance(step, ToolCall) else step.text
         self._output_bytes += len(text)
         if self._streams:
             if self.pieces == 0:
                 self._wire.part(self._reply.begin())
-            for part in parts:
+            for part in self._parts(step):
                 self._wire.part(part)
         self._log.write("piece", self._origin, status=self.status, index=self.pieces, text=text)
         self.pieces += 1
@@ -134,22 +131,38 @@ class Performance:
         if self.pieces % YIELD_EVERY_PIECES == 0:
             await asyncio.sleep(0)
 
+    def _parts(self, step: Said) -> Iterator[bytes]:
+        match step:
+            case Piece():
+                yield self._reply.piece(step.text)
+            case Refusal():
+                yield self._reply.refusal(step.text)
+            case Reasoning():
+                yield from self._reply.reasoning(step)
+            case ToolCall():
+                yield from self._reply.tool_call(step)
+            case _:
+                assert_never(step)
+
     def _fail(self, step: ErrorEvent) -> str:
         self._begin()
-        self._wire.part(self._reply.error_event(step.fault) if self._streams else self._spoken.error(step.fault))
+        if self._streams:
+            self._wire.part(self._reply.error_event(step.fault))
+        else:
+            self._wire.part(self._spoken.error(step.fault, self._reply_id))
         self._wire.finish()
         return "finished"
 
     def _end(self, step: End) -> str:
         self._begin()
         usage = Usage(
-            prompt=self._request.body_bytes // BYTES_PER_TOKEN,
+            prompt=self._request.prompt_tokens,
             completion=-(-self._output_bytes // BYTES_PER_TOKEN),
         )
         if self._streams:
             if self.pieces == 0:
                 self._wire.part(self._reply.begin())
-            self._wire.part(self._reply.end(step.finish, usage if self._request.include_usage else None))
+            self._wire.part(self._reply.end(step.finish, usage))
         else:
             self._wire.part(self._reply.whole(_content(self._said), step.finish, usage))
         self._wire.finish()
@@ -160,5 +173,6 @@ def _content(said: list[Said]) -> Content:
     return Content(
         text="".join(step.text for step in said if isinstance(step, Piece)),
         refusal="".join(step.text for step in said if isinstance(step, Refusal)),
+        reasoning=tuple(step for step in said if isinstance(step, Reasoning)),
         calls=tuple(step for step in said if isinstance(step, ToolCall)),
     )

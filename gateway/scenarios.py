@@ -22,6 +22,7 @@ from haltline.gateway.steps import (
     Hang,
     HttpError,
     Piece,
+    Reasoning,
     Refusal,
     Script,
     Sleep,
@@ -48,28 +49,16 @@ SMALLER = 0.9
 """A request is smaller when it has less than this share of the first one's bytes."""
 LONG_COMMAND = "sleep 15 & sleep 15; echo ended"
 """Three processes: the shell and two that wait 15 s. All obey SIGTERM."""
+THOUGHTS = (("I do not know yet. I had better look first.", False), ("What nobody may read.", True))
+"""The blocks of reasoning of the scenario `thinking`; the hidden one is marked."""
 STUBBORN_WRITES = 5
 """So often is a failed write sent again."""
 
-TRANSIENT = Fault(
-    message="The server had an error while processing your request. Sorry about that!", type="server_error"
-)
-OVERLOADED = Fault(message="That model is currently overloaded with other requests.", type="overloaded_error")
-UNAUTHORIZED = Fault(
-    message="Incorrect API key provided. You can find your API key in your account settings.",
-    type="invalid_request_error",
-    code="invalid_api_key",
-)
-QUOTA = Fault(
-    message="You exceeded your current quota, please check your plan and billing details.",
-    type="insufficient_quota",
-    code="insufficient_quota",
-)
-RATE_LIMITED = Fault(
-    message="Rate limit reached for requests per minute. Please try again later.",
-    type="requests",
-    code="rate_limit_exceeded",
-)
+TRANSIENT = Fault(kind="server")
+OVERLOADED = Fault(kind="overloaded")
+UNAUTHORIZED = Fault(kind="unauthorized")
+QUOTA = Fault(kind="quota")
+RATE_LIMITED = Fault(kind="rate_limited")
 
 
 def ok(_turn: Turn) -> Iterator[Step]:
@@ -299,6 +288,19 @@ def tool_error(turn: Turn) -> Iterator[Step]:
         yield from _say("The file cannot be written.")
 
 
+def thinking(turn: Turn) -> Iterator[Step]:
+    """Reasoning, one block of it hidden, and a call; then whether it came back as the format demands."""
+    if not turn.results:
+        yield from (Reasoning(text, hidden) for text, hidden in THOUGHTS)
+        yield Piece("I will ask the shell.")
+        yield from _call("shell", command="echo thought")
+    elif turn.request.wants_reasoning_back and turn.request.last_reasoning != tuple(text for text, _ in THOUGHTS):
+        yield HttpError(status=400, fault=Fault(kind="reasoning_missing"))
+    else:
+        yield Reasoning("The shell has answered.")
+        yield from _say("It was thought over.")
+
+
 def repair(turn: Turn) -> Iterator[Step]:
     from haltline.gateway.repair import respond  # only this scenario needs ast and tokenize
 
@@ -346,6 +348,7 @@ SCENARIOS: dict[str, Scenario] = {
         (slow, "a piece each 200 ms for 60 s"),
         (keepalive, "comments for ever, no model event"),
         (flood, f"{FLOOD_PIECES} pieces as fast as they go"),
+        (thinking, "signed and hidden reasoning before a call, which must come back unchanged"),
         (empty, "an end signal without content"),
         (refusal, "a refusal"),
     )
@@ -376,12 +379,7 @@ def _overflow(turn: Turn) -> HttpError:
     asked = OVERFLOW_TOKENS + turn.request.body_bytes
     return HttpError(
         status=400,
-        fault=Fault(
-            message=f"This model's maximum context length is {OVERFLOW_TOKENS} tokens. However, your messages resulted "
-            f"in {asked} tokens. Please reduce the length of the messages.",
-            type="invalid_request_error",
-            code="context_length_exceeded",
-        ),
+        fault=Fault(kind="overflow", asked_tokens=asked, allowed_tokens=OVERFLOW_TOKENS),
     )
 
 

@@ -5,6 +5,7 @@ Every response is a pure script (scenarios.py) performed by a thin shell (perfor
 
 import asyncio
 import itertools
+import os
 import socket
 import time
 from collections.abc import Callable
@@ -62,6 +63,7 @@ class Gateway:
         self._scenario = scenario
         self._log = log
         self._sessions = Sessions()
+        self._name = os.urandom(4).hex()
         self._connections: set[Connection] = set()
         self._connection_numbers = itertools.count(1)
         self._requests = 0
@@ -89,17 +91,22 @@ class Gateway:
             wire.whole(200, JSON, msgspec.json.encode(Models(data=tuple(Model(id=name) for name in SCENARIOS))))
         else:
             fault = Fault(
+                kind="bad_request",
                 message=f"There is no {incoming.method} {path} here; there are "
                 f"{', '.join(f'POST {known}' for each in FORMATS for known in each.paths)} and GET {MODELS_PATHS[0]}.",
-                type="invalid_request_error",
                 code="not_found",
             )
-            wire.whole(405 if spoken is not None else 404, JSON, FORMATS[0].error(fault))
+            wire.whole(405 if spoken is not None else 404, JSON, (spoken or FORMATS[0]).error(fault, self._reply_id()))
         return wire.keep_alive
 
     def _refuse(self, connection: Connection, refused: Refused) -> None:
         wire = Wire(connection.transport, connection.writable, cut_at=None, keep_alive=False, chunked=True)
-        wire.whole(refused.status, JSON, FORMATS[0].error(Fault(message=str(refused), type="invalid_request_error")))
+        fault = Fault(kind="bad_request", message=str(refused))
+        wire.whole(refused.status, JSON, FORMATS[0].error(fault, self._reply_id()))
+
+    def _reply_id(self) -> str:
+        """Unique beyond this server: a conversation may go on at another one, and ids of its calls must differ."""
+        return f"{self._name}{self._requests:06d}"
 
     def _state(self) -> State:
         return State(open_connections=len(self._connections) - 1, open_streams=self._streams, requests=self._requests)
@@ -108,23 +115,24 @@ class Gateway:
         self._requests += 1
         request_id = f"{self._requests:06d}"
         try:
-            request = spoken.read(incoming.body)
+            request = spoken.read(incoming.body, dict(incoming.headers))
         except BadRequest as error:
-            fault = Fault(message=str(error), type="invalid_request_error")
-            return self._turn_away(connection, incoming, spoken, path, _origin(connection, request_id), 400, fault)
+            origin = _origin(connection, request_id)
+            return self._turn_away(connection, incoming, spoken, path, origin, 400, error.fault)
         session = session_of(request, dict(incoming.headers))
         try:
             selection = select(request.model, self._scenario)
         except UnknownScenario as error:
-            fault = Fault(message=str(error), type="invalid_request_error", code="model_not_found")
+            fault = Fault(kind="not_found", message=str(error))
             origin = _origin(connection, request_id, session=session, scenario=request.model)
             return self._turn_away(connection, incoming, spoken, path, origin, 404, fault)
         turn = self._sessions.next_turn(session, selection.name, request)
         origin = _origin(connection, request_id, session=session, scenario=selection.name, n=turn.n)
         self._log.write("request", origin, path=path, headers=incoming.headers, body=incoming.body)
         wire = _wire(connection, incoming, cut_at=selection.cut_at)
-        reply = spoken.reply(request, request_id, int(time.time()))
-        performance = Performance(wire, spoken, reply, request, self._log, origin)
+        reply_id = self._reply_id()
+        reply = spoken.reply(request, reply_id, int(time.time()))
+        performance = Performance(wire, spoken, reply, reply_id, request, self._log, origin)
         self._streams += 1
         try:
             await performance.run(SCENARIOS[selection.name].script(turn))
@@ -149,7 +157,8 @@ class Gateway:
         self._log.write("request", origin, path=path, headers=incoming.headers, body=incoming.body)
         wire = _wire(connection, incoming, cut_at=None)
         self._log.write("response", origin, status=status)
-        wire.whole(status, JSON, spoken.error(fault))
+        reply_id = self._reply_id()
+        wire.whole(status, JSON + spoken.headers(reply_id), spoken.error(fault, reply_id))
         self._log.write("end", origin, status=status, reason="finished", pieces=0)
         return wire.keep_alive
 

@@ -18,18 +18,47 @@ Finish = Literal["stop", "tool_calls", "length", "content_filter"]
 """Why the model stopped, in the words of chat completions; other formats translate."""
 
 
-class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """An error as the provider would describe it."""
+FaultKind = Literal[
+    "bad_request",
+    "not_found",
+    "unauthorized",
+    "rate_limited",
+    "quota",
+    "server",
+    "overloaded",
+    "overflow",
+    "reasoning_missing",
+]
 
-    message: str
-    type: str
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """What went wrong. Each wire format has a type, a code and words of its own for it."""
+
+    kind: FaultKind
+    message: str | None = None
+    """In place of the format's own words."""
+    param: str | None = None
+    """The part of the request that is wrong, where the format names it."""
     code: str | None = None
+    """In place of the format's own code, where it has codes."""
+    asked_tokens: int = 0
+    """overflow: what the request has."""
+    allowed_tokens: int = 0
+    """overflow: what the model takes."""
 
 
 class Piece(msgspec.Struct, frozen=True):
     """A piece of visible text."""
 
     text: str
+
+
+class Reasoning(msgspec.Struct, frozen=True):
+    """A whole block of reasoning, signed where the format signs it. `hidden`: sent as what only the provider can read;
+    a format that has no such thing sends nothing."""
+
+    text: str
+    hidden: bool = False
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -85,5 +114,5 @@ class HttpError(msgspec.Struct, frozen=True, kw_only=True):
     headers: tuple[tuple[str, str], ...] = ()
 
 
-Step = Piece | Refusal | ToolCall | Comment | Sleep | ErrorEvent | End | Hang | Break | HttpError
+Step = Piece | Reasoning | Refusal | ToolCall | Comment | Sleep | ErrorEvent | End | Hang | Break | HttpError
 Script = Callable[[Turn], Iterator[Step]]

@@ -5,8 +5,10 @@ A new format is a module with a WireFormat, added to FORMATS.
 
 from haltline.gateway.formats.chat import ChatCompletions
 from haltline.gateway.formats.interface import WireFormat
+from haltline.gateway.formats.messages import Messages
+from haltline.gateway.formats.responses import Responses
 
-FORMATS: tuple[WireFormat, ...] = (ChatCompletions(),)
+FORMATS: tuple[WireFormat, ...] = (ChatCompletions(), Responses(), Messages())
 
 
 def format_for(path: str) -> WireFormat | None:

@@ -1,15 +1,23 @@
 """The wire format of OpenAI-compatible chat completions."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from haltline.gateway.conversation import Call, Message, Request, Role
-from haltline.gateway.formats.interface import BadRequest, Content, Usage
-from haltline.gateway.steps import Fault, Finish, ToolCall
-
-ARGUMENT_PIECE_CHARS = 24
-"""Arguments are cut this fine; providers send single tokens to some dozens of characters."""
+from haltline.gateway.formats.history import Unanswered, broken_rules
+from haltline.gateway.formats.interface import (
+    ARGUMENT_PIECE_CHARS,
+    REASONING_PIECE_CHARS,
+    TOOL_NAME,
+    BadRequest,
+    Content,
+    Headers,
+    Usage,
+    pieces,
+)
+from haltline.gateway.formats.openai_errors import described, error_body, unreadable
+from haltline.gateway.steps import Fault, Finish, Reasoning, ToolCall
 
 _encode = msgspec.json.encode
 
@@ -31,6 +39,7 @@ class _Part(msgspec.Struct):
 class _Message(msgspec.Struct):
     role: str
     content: str | list[_Part] | None = None
+    refusal: str | None = None
     tool_calls: list[_ToolCall] | None = None
     tool_call_id: str | None = None
 
@@ -69,32 +78,38 @@ _body_decoder = msgspec.json.Decoder(_Body)
 class ChatCompletions:
     paths = ("/v1/chat/completions", "/chat/completions")
 
-    def read(self, body: bytes) -> Request:
+    def read(self, body: bytes, _headers: Mapping[str, str], /) -> Request:
         try:
             read = _body_decoder.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise BadRequest(f"The body is not a chat completions request: {error}") from error
+            raise unreadable(error) from error
+        messages = tuple(_message(number, message) for number, message in enumerate(read.messages))
+        _check(read, messages)
         return Request(
             model=read.model,
             stream=read.stream,
             include_usage=read.stream_options is not None and read.stream_options.include_usage,
-            messages=tuple(_message(message) for message in read.messages),
+            messages=messages,
             tools=tuple(tool.function.name for tool in read.tools or ()),
             body_bytes=len(body),
         )
 
     def reply(self, request: Request, reply_id: str, created: int) -> "ChatReply":
-        return ChatReply(request.model, reply_id, created)
+        return ChatReply(request, reply_id, created)
 
-    def error(self, fault: Fault) -> bytes:
-        return _encode({"error": _fault(fault)})
+    def headers(self, reply_id: str, /) -> Headers:
+        return (("x-request-id", f"req_{reply_id}"),)
+
+    def error(self, fault: Fault, _reply_id: str, /) -> bytes:
+        return error_body(fault)
 
 
 class ChatReply:
     """One response: chunks of a stream, or one whole completion."""
 
-    def __init__(self, model: str, reply_id: str, created: int) -> None:
-        self._model = model
+    def __init__(self, request: Request, reply_id: str, created: int) -> None:
+        self._model = request.model
+        self._include_usage = request.include_usage
         self._id = f"chatcmpl-{reply_id}"
         self._reply_id = reply_id
         self._created = created
@@ -109,6 +124,12 @@ class ChatReply:
     def refusal(self, text: str) -> bytes:
         return self._delta({"refusal": text})
 
+    def reasoning(self, block: Reasoning) -> Iterator[bytes]:
+        """As the servers do that have it: OpenAI's own keeps it to itself."""
+        if not block.hidden:
+            for text in pieces(block.text, REASONING_PIECE_CHARS):
+                yield self._delta({"reasoning_content": text})
+
     def tool_call(self, call: ToolCall) -> Iterator[bytes]:
         index = self._calls
         self._calls += 1
@@ -120,26 +141,26 @@ class ChatReply:
                 ]
             }
         )
-        for start in range(0, len(call.arguments), ARGUMENT_PIECE_CHARS):
-            arguments = call.arguments[start : start + ARGUMENT_PIECE_CHARS]
+        for arguments in pieces(call.arguments, ARGUMENT_PIECE_CHARS):
             yield self._delta({"tool_calls": [{"index": index, "function": {"arguments": arguments}}]})
 
     def comment(self, text: str) -> bytes:
         return b": " + text.encode() + b"\n\n"
 
     def error_event(self, fault: Fault) -> bytes:
-        return _data(_encode({"error": _fault(fault)}))
+        return _data(_encode({"error": described(fault)}))
 
-    def end(self, finish: Finish, usage: Usage | None) -> bytes:
+    def end(self, finish: Finish, usage: Usage) -> bytes:
         last = self._chunk([{"index": 0, "delta": {}, "finish_reason": finish}])
-        if usage is not None:
+        if self._include_usage:
             last += self._chunk([], usage)
         return last + _data(b"[DONE]")
 
     def whole(self, content: Content, finish: Finish, usage: Usage) -> bytes:
         message: dict[str, object] = {"role": "assistant", "content": content.text or None}
-        if content.refusal:
-            message["refusal"] = content.refusal
+        message["refusal"] = content.refusal or None
+        if content.reasoning:
+            message["reasoning_content"] = "".join(block.text for block in content.reasoning if not block.hidden)
         if content.calls:
             message["tool_calls"] = [
                 {
@@ -183,10 +204,6 @@ def _data(text: bytes) -> bytes:
     return b"data: " + text + b"\n\n"
 
 
-def _fault(fault: Fault) -> dict[str, object]:
-    return {"message": fault.message, "type": fault.type, "param": None, "code": fault.code}
-
-
 def _usage(usage: Usage) -> dict[str, object]:
     return {
         "prompt_tokens": usage.prompt,
@@ -196,10 +213,56 @@ def _usage(usage: Usage) -> dict[str, object]:
     }
 
 
-def _message(read: _Message) -> Message:
+def _check(read: _Body, messages: tuple[Message, ...]) -> None:
+    """Raises BadRequest for what has the right shape and is refused all the same."""
+    if not messages:
+        raise BadRequest("Invalid 'messages': empty array. Expected an array with minimum length 1.", param="messages")
+    if read.stream_options is not None and not read.stream:
+        raise BadRequest(
+            "The 'stream_options' parameter is only allowed when 'stream' is enabled.", param="stream_options"
+        )
+    for number, tool in enumerate(read.tools or ()):
+        if not TOOL_NAME.fullmatch(tool.function.name):
+            param = f"tools[{number}].function.name"
+            raise BadRequest(
+                f"Invalid '{param}': string does not match pattern. Expected a string that matches the pattern "
+                "'^[a-zA-Z0-9_-]+$'.",
+                param=param,
+                code="invalid_value",
+            )
+    for broken in broken_rules(messages):
+        param = f"messages.[{broken.message}].role"
+        match broken:
+            case Unanswered():
+                raise BadRequest(
+                    "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
+                    "'tool_call_id'. The following tool_call_ids did not have response messages: "
+                    f"{', '.join(broken.call_ids)}",
+                    param=param,
+                )
+            case _:
+                raise BadRequest(
+                    "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with "
+                    "'tool_calls'.",
+                    param=param,
+                )
+
+
+def _message(number: int, read: _Message) -> Message:
     role = _ROLES.get(read.role)
     if role is None:
-        raise BadRequest(f"A message has the role {read.role!r}; known are {', '.join(_ROLES)}.")
+        raise BadRequest(
+            f"Invalid value: '{read.role}'. Supported values are: {', '.join(_ROLES)}.",
+            param=f"messages[{number}].role",
+            code="invalid_value",
+        )
+    if read.tool_calls == []:
+        param = f"messages[{number}].tool_calls"
+        raise BadRequest(f"Invalid '{param}': empty array. Expected an array with minimum length 1.", param=param)
+    if read.content is None and not read.tool_calls and not read.refusal:
+        raise BadRequest(
+            "Invalid value for 'content': expected a string, got null.", param=f"messages.[{number}].content"
+        )
     match read.content:
         case None:
             text = ""
