@@ -162,6 +162,7 @@ ENDLESS: dict[Api, Callable[[int], bytes]] = {
 }
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("api", ENDLESS)
 def test_reasoning_in_crumbs_is_too_much_before_it_is_8_mib_of_text(api: Api) -> None:
     """G6: each of them is kept as an object of its own."""
@@ -177,3 +178,34 @@ def test_an_end_repeated_for_ever_costs_no_more_each_the_longer_the_arguments_ar
     began = time.process_time()
     assert problems(read([CALLS["responses"](0), *pieces, *ends], "responses")) == []
     assert time.process_time() - began < ENOUGH_S
+
+
+MANY: dict[Api, str] = {
+    "chat": '{"choices":[%s]}',
+    "messages": '{"type":"content_block_start","content_block":{"type":"tool_use","input":[%s]}}',
+    "responses": '{"type":"response.completed","response":{"output":[%s]}}',
+}
+
+
+@pytest.mark.parametrize("api", MANY)
+def test_an_event_of_millions_of_objects_is_refused_before_it_is_decoded(api: Api) -> None:
+    """L5, G6: 8 MiB of empty ones held the loop for 1.3 s and took hundreds of MiB."""
+    (problem,) = read([b"data: " + (MANY[api] % ",".join(["{}"] * 2_000_000)).encode() + b"\n\n"], api)
+    assert isinstance(problem, Malformed)
+    assert problem.words == "JSON of more than 50,000 objects"
+
+
+HALVES: dict[str, tuple[Api, bytes]] = {
+    "chat: text": ("chat", event({"content": "%"})),
+    "chat: arguments": ("chat", event(call(arguments="%"))),
+    "messages": ("messages", block_delta(0, "text_delta", text="%")),
+    "responses": ("responses", delta("output_text", "%")),
+}
+
+
+@pytest.mark.parametrize(("api", "data"), HALVES.values(), ids=HALVES)
+def test_an_event_of_millions_of_half_characters_is_refused(api: Api, data: bytes) -> None:
+    """L5: replacing them one by one took 0.5 s."""
+    (problem,) = read([data.replace(b"%", b"\\ud83c" * 1_000_000)], api)
+    assert isinstance(problem, Malformed)
+    assert problem.words == "not JSON: more than 50,000 half characters"

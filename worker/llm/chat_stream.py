@@ -112,24 +112,24 @@ class ChatReader:
             return [] if event.unterminated else [ErrorReport(event.data, in_stream=True)]
         try:
             chunk = decode(_decoder, event.data)
+            if chunk.reports_error():
+                return [ErrorReport(event.data, in_stream=True)]
+            return self._take_chunk(chunk, in_stream=True)
         except Unreadable as problem:
             # Cut off by the end of the input: a truncation, which the missing end signal tells.
             return [] if event.unterminated else [Malformed(str(problem), event.data, in_stream=True)]
-        if chunk.reports_error():
-            return [ErrorReport(event.data, in_stream=True)]
-        return self._take_chunk(chunk, in_stream=True)
 
     def whole(self, body: bytes) -> list[AnyHappening]:
         text = body.decode("utf-8", "replace")
         try:
             chunk = decode(_decoder, text)
+            if chunk.reports_error():
+                return [ErrorReport(text, in_stream=False)]
+            if not any(choice.message for choice in chunk.choices or ()):
+                return [Malformed("a JSON body that is neither an answer nor an error", text, in_stream=False)]
+            return [*self._take_chunk(chunk, in_stream=False), self._done()]
         except Unreadable as problem:
             return [Malformed(str(problem), text, in_stream=False)]
-        if chunk.reports_error():
-            return [ErrorReport(text, in_stream=False)]
-        if not any(choice.message for choice in chunk.choices or ()):
-            return [Malformed("a JSON body that is neither an answer nor an error", text, in_stream=False)]
-        return [*self._take_chunk(chunk, in_stream=False), self._done()]
 
     def summary(self) -> Summary:
         text, refusal = self._reasoning.getvalue(), self._refusal.getvalue()
@@ -144,6 +144,7 @@ class ChatReader:
         )
 
     def _take_chunk(self, chunk: _Chunk, *, in_stream: bool) -> list[AnyHappening]:
+        """Raises Unreadable for an argument text that cannot be read."""
         happenings: list[AnyHappening] = []
         if is_there(chunk.usage):
             self._usage.report(chunk.usage)
@@ -174,6 +175,8 @@ class ChatReader:
             self._refusal.write(delta.refusal)
             happenings.append(Step())
         for call in delta.tool_calls or ():
+            if self._extent.excess is not None:
+                break
             self._add_call(call)
             happenings.append(Step())
         if delta.function_call is not None and not delta.tool_calls:
@@ -202,10 +205,9 @@ class ChatReader:
             name=function.name or "",
             arguments=arguments_of(function.arguments),
         )
-        if self._extent.excess is None:
-            for kept in self._calls.add(piece):
-                self._extent.add(kept)
-            self._extent.calls(len(self._calls))
+        for kept in self._calls.add(piece):
+            self._extent.add(kept)
+        self._extent.calls(len(self._calls))
 
     def _done(self) -> Finished:
         if self._finish is None:

@@ -5,16 +5,23 @@ written can have any shape: only what its kind calls for is looked at.
 """
 
 import json
+import re
 from typing import TypeVar
 
 import msgspec
-
-from haltline.worker.llm.surrogates import mend
 
 T = TypeVar("T")
 
 ABSENT = msgspec.Raw(b"")
 _NOTHING = frozenset({b"", b"null", b"false", b'""', b"{}", b"[]"})
+
+_HALF = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
+_REPLACEMENT = "\ufffd".encode()
+"""For each half character (R87)."""
+
+MAX_PARTS = 50_000
+"""Objects in one event, or half characters where it has any: each costs up to 0.5 us and 100 bytes, so that 8 MiB of
+empty ones would hold the loop for more than a second (L5) and take 300 MiB (G6). Real events have tens."""
 
 _text = msgspec.json.Decoder(str)
 _number = msgspec.json.Decoder(int | float)
@@ -26,6 +33,8 @@ class Unreadable(Exception):
 
 def decode(decoder: msgspec.json.Decoder[T], text: str | msgspec.Raw) -> T:
     """Raises Unreadable."""
+    if isinstance(text, str) and text.count("{") > MAX_PARTS:  # of raw ones the whole was looked at
+        raise Unreadable(f"JSON of more than {MAX_PARTS:,} objects")
     try:
         return decoder.decode(text)
     except (msgspec.ValidationError, RecursionError) as error:
@@ -34,8 +43,11 @@ def decode(decoder: msgspec.json.Decoder[T], text: str | msgspec.Raw) -> T:
         pass
     if not isinstance(text, str):
         text = bytes(text).decode("utf-8", "replace")
+    if text.count("\\ud") + text.count("\\uD") > MAX_PARTS:
+        raise Unreadable(f"not JSON: more than {MAX_PARTS:,} half characters")
     try:
-        return decoder.decode(json.dumps(json.loads(mend(text), strict=False)))
+        mended = json.dumps(json.loads(text, strict=False), ensure_ascii=False).encode("utf-8", "surrogatepass")
+        return decoder.decode(_HALF.sub(_REPLACEMENT, mended))
     except (msgspec.ValidationError, RecursionError) as error:
         raise Unreadable(f"JSON of an unexpected shape: {error}") from error
     except ValueError as error:
@@ -53,17 +65,13 @@ def is_there(raw: msgspec.Raw) -> bool:
 
 
 def text_of(raw: msgspec.Raw) -> str:
-    """Of a JSON string; "" for anything else."""
-    if not bytes(raw).startswith(b'"'):
-        return ""
-    try:
-        return decode(_text, raw)
-    except Unreadable:
-        return ""
+    """Of a JSON string; "" for anything else. Raises Unreadable for one that cannot be read."""
+    return decode(_text, raw) if bytes(raw).startswith(b'"') else ""
 
 
 def arguments_of(raw: msgspec.Raw) -> str:
-    """The argument text of a call: text as it is; an object as its JSON text, as the server wrote it (R40)."""
+    """The argument text of a call: text as it is; an object as its JSON text, as the server wrote it (R40).
+    Raises Unreadable."""
     value = bytes(raw)
     if value in (b"", b"null"):
         return ""

@@ -138,21 +138,23 @@ class _Call:
         self.name = ""
         self._pieces = io.StringIO()
         self._length = 0
+        self._whole = ""
+        """The argument text as its end gave it (rule 5); pieces that follow are of nothing."""
         self.is_done = False
 
     def add(self, piece: str) -> None:
-        self._pieces.write(piece)
-        self._length += len(piece)
+        if not self._whole:
+            self._pieces.write(piece)
+            self._length += len(piece)
 
     def replace(self, whole: str) -> str:
-        """Rule 5. What of it is more than the pieces were."""
+        """What of it is more than came before."""
         more = whole[self._length :]
-        self._pieces, self._length = io.StringIO(whole), len(whole)
-        self._pieces.seek(0, io.SEEK_END)
+        self._pieces, self._length, self._whole = io.StringIO(), len(whole), whole
         return more
 
     def arguments(self) -> str:
-        return self._pieces.getvalue()
+        return self._whole or self._pieces.getvalue()
 
 
 class _Encrypted(msgspec.Struct, frozen=True):

@@ -6,20 +6,21 @@ JSON or of the argument text inside it. Both are mended before they are parsed.
 
 import re
 
-_ESCAPE = re.compile(
-    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # a pair, left as it is
-    r"|(u[dD][89a-fA-F][0-9a-fA-F]{2})"  # half of one
-    r"|.)",  # any other escape; eats the second backslash of an escaped one
-    re.DOTALL,
-)
+_HIGH, _LOW = r"[dD][89abAB][0-9a-fA-F]{2}", r"[dD][c-fC-F][0-9a-fA-F]{2}"
+
+_HALF = re.compile(rf"\\u(?:{_HIGH}(?!\\u{_LOW})|(?<!\\u{_HIGH}\\u){_LOW})")
+"""In text without escaped backslashes, where each backslash begins an escape."""
+
+_STAND_INS = "\x00\x01\x02\ue000"
+"""One of them stands for an escaped backslash: the first that the text does not have. JSON has none of the first
+three."""
 
 
 def mend(json_text: str) -> str:
     """`json_text` with each escaped lone surrogate replaced by U+FFFD's escape. Other text is untouched."""
-    if "\\u" not in json_text:
+    if "\\ud" not in json_text and "\\uD" not in json_text:
         return json_text
-    return _ESCAPE.sub(_mend_one, json_text)
-
-
-def _mend_one(match: re.Match[str]) -> str:
-    return "\\ufffd" if match.group(1) else match.group(0)
+    stand_in = next((one for one in _STAND_INS if one not in json_text), None)
+    if stand_in is None:  # no JSON, and none of ours to mend
+        return json_text
+    return _HALF.sub(r"\\ufffd", json_text.replace("\\\\", stand_in)).replace(stand_in, "\\\\")
