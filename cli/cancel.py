@@ -16,9 +16,6 @@ from haltline.protocol.client_messages import CancelRequest
 from haltline.protocol.endpoints import Places
 from haltline.protocol.errors import UsageProblem
 
-STOPPED_WITHIN_S: Final = times.stop_s(times.GRACE_S) + times.LATE_S
-"""From the request to the receipt; a supervisor that has said nothing by then is mute."""
-
 EXAMPLES: Final = """\b
 Examples:
   haltline ps
@@ -34,8 +31,8 @@ def _cancel(*, typed: str | None, everything: bool, as_json: bool) -> int:
     if (typed is None) != everything:
         raise UsageProblem("name one session, or --all (see `haltline ps`)")
     if typed is None:
-        return stop_all(stops, places, CancelRequest(session_id=None, by="client"), within_s=STOPPED_WITHIN_S)
-    return stop_one(stops, places, typed, None, within_s=STOPPED_WITHIN_S)
+        return stop_all(stops, places, CancelRequest(session_id=None, by="client"), within_s=times.stop_answered_s())
+    return stop_one(stops, places, typed, None, within_s=times.stop_answered_s())
 
 
 command = click.Command(

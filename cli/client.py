@@ -62,10 +62,9 @@ from haltline.protocol.kinds import CancelBy, Reason
 from haltline.protocol.lines import Line
 from haltline.protocol.timestamps import rfc3339
 
-STOPPED_WITHIN_S: Final = times.stop_s(times.GRACE_S) + times.LATE_S
+STOPPED_WITHIN_S: Final = times.stop_answered_s()
 """From the first press to `result`; a supervisor that has said nothing by then is mute (rule 2)."""
-OPENED_WITHIN_S: Final = 10.0
-"""To SessionOpened: a few milliseconds, and another supervisor may hold the journal for 2 s."""
+OPENED_WITHIN_S: Final = times.opened_s()
 CLOSED_WITHIN_S: Final = times.closed_s()
 NOT_GONE: Final = {
     "ended": "haltline: the supervisor did not end by itself; it was ended, and all that it had started",

@@ -17,9 +17,6 @@ from haltline.protocol.endpoints import Places
 from haltline.protocol.errors import UsageProblem
 from haltline.protocol.ids import ROLES, Role
 
-KILLED_WITHIN_S: Final = times.gone_s() + times.MARGIN_S
-"""From the request to the receipt; a supervisor that has said nothing by then does not answer."""
-
 EXAMPLES: Final = """\b
 Examples:
   haltline kill 9f3a21bc
@@ -34,10 +31,10 @@ def _kill(*, typed: str | None, everything: bool, worker: Role | None, as_json: 
     if (typed is None) != everything:
         raise UsageProblem("name one session or worker, or --all (see `haltline ps`)")
     if typed is not None:
-        return stop_one(stops, places, typed, worker, within_s=KILLED_WITHIN_S)
+        return stop_one(stops, places, typed, worker, within_s=times.kill_answered_s())
     if worker is not None:
         raise UsageProblem("--worker is for one session: name it")
-    return stop_all(stops, places, KillRequest(session_id=None), within_s=KILLED_WITHIN_S)
+    return stop_all(stops, places, KillRequest(session_id=None), within_s=times.kill_answered_s())
 
 
 command = click.Command(

@@ -21,6 +21,9 @@ RECONNECT_MS = 5
 LINGER_MS = 200
 """The last message (CloseSession, a cancel) has this long to leave; a supervisor that hangs holds up no exit."""
 
+LAST_WORDS_S: Final = 0.1
+"""How long what a dead supervisor had sent may take through the kernel and the lane's thread."""
+
 THREADS: Final = 4
 """Started and ended before ZeroMQ's two: room for these while ours are still going away."""
 

@@ -20,8 +20,6 @@ from haltline.protocol import linux, pidfile, processes, times, trees
 from haltline.protocol.processes import Identity
 from haltline.supervisor.chain import remove_folder
 
-GUARD_WITHIN_S: Final = times.GUARD_PATIENCE_S + times.KILL_S
-"""From the supervisor's end to the guard's, where zygote and workers have to leave by themselves; then rule 4."""
 _LOOK_S: Final = 0.002
 
 
@@ -48,7 +46,7 @@ def end(folder: str) -> Ended | None:
         killed, survivors = _end_tree(chain.supervisor)
     if guarded:
         processes.signal_identity(chain.guard, signal.SIGCONT)
-        if not _gone_within(chain.guard, GUARD_WITHIN_S):
+        if not _gone_within(chain.guard, times.guard_gone_s()):
             more, survivors = _end_tree(chain.guard)
             killed += more
             remove_folder(folder)

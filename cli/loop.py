@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from haltline.cli.keyboard import Keyboard
 from haltline.cli.keys import Key
-from haltline.cli.lane import LANE, Lane, wait
+from haltline.cli.lane import LANE, LAST_WORDS_S, Lane, wait
 from haltline.cli.lines_in import LineReader
 from haltline.cli.outlet import Outlet
 from haltline.cli.owned import Owned, numbers
@@ -23,16 +23,12 @@ from haltline.protocol import deaths, times
 from haltline.protocol.client_messages import ToClient, ToSupervisor
 from haltline.protocol.errors import BrokenInvariant, Undecodable
 
-LAST_WORDS_S: Final = 0.05
-"""How long what a dead supervisor had sent may take through the kernel and the lane's thread (rule 1)."""
 STATUS_S: Final = 0.25
 """How often a status line that counts seconds is looked at."""
 SUSPEND_S: Final = 0.05
 """For the end of the status line, before a shell takes the screen."""
 GUARD_WITHIN_S: Final = times.guard_left_s()
 """From the end of the session to that of the guard, which goes last; some 10 ms when all goes well."""
-FORCED_WITHIN_S: Final = times.GUARD_PATIENCE_S + times.STORM_S
-"""From the supervisor's death by our hand to the guard's end."""
 _MOST_MESSAGES: Final = 256
 """Taken from the lane at once; then signals are looked at again."""
 
@@ -73,10 +69,6 @@ class Loop:
         """From now on the lane is read and the supervisor's death (its pidfd) is seen."""
         self._lane = lane
         self._supervisor_fd = supervisor_fd
-
-    @property
-    def attached(self) -> bool:
-        return self._lane is not None
 
     def send(self, message: ToSupervisor) -> None:
         assert self._lane is not None, "the supervisor has to be met first"
@@ -159,7 +151,7 @@ class Loop:
             return "gone"
         if self._supervisor_fd is not None:
             deaths.kill(self._supervisor_fd)
-        if self._ends_gone_within(FORCED_WITHIN_S):
+        if self._ends_gone_within(times.guard_gone_s()):
             self._owned.clear_away()
             return "gone"
         return "ended" if self._owned.stand_in_for_guard() else "left"

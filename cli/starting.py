@@ -8,14 +8,11 @@ from typing import Final
 from haltline.cli.lane import LANE, Lane, wait
 from haltline.cli.loop import SupervisorLost
 from haltline.cli.owned import Owned, numbers
-from haltline.protocol import deaths
+from haltline.protocol import deaths, times
 from haltline.protocol.client_messages import ToClient, Welcome
 from haltline.protocol.errors import BrokenInvariant, ConfigurationProblem
 
-STARTED_WITHIN_S: Final = 10.0
-"""From the launch to Welcome; 100 to 200 ms when idle. A quick step with a limit of its own (I6)."""
-
-
+STARTED_WITHIN_S: Final = times.started_s()
 LAST_LOOK_S: Final = 0.2
 """A client that was itself stopped (Ctrl+Z) past a deadline finds here what had come meanwhile."""
 

@@ -19,7 +19,7 @@ from typing import Final, Self
 import msgspec
 import zmq
 
-from haltline.cli.lane import Context, Lane, new_context
+from haltline.cli.lane import LAST_WORDS_S, Context, Lane, new_context
 from haltline.protocol import pidfile, processes
 from haltline.protocol.client_messages import Listing, Receipt, Refused, ToSupervisor, Welcome
 from haltline.protocol.door import LONGEST_BYTES, Granted, TurnedAway, decode
@@ -30,8 +30,6 @@ ANSWER_S: Final = 2.0
 """From the knock to Welcome: 150 ms are aimed at, an overloaded machine may take ten times that."""
 KNOCK_AGAIN_S: Final = 0.01
 """Rule 3."""
-LAST_WORDS_S: Final = 0.1
-"""How long what a dead supervisor had sent may take through the kernel and the lane's thread (rule 4)."""
 
 
 class Silent(msgspec.Struct, frozen=True):

@@ -32,6 +32,15 @@ ZYGOTE_WORD_S = 1.0
 NAMESPACE_HELPER_S = 0.9 * ZYGOTE_WORD_S
 """From the fork of the helper that makes a PID namespace to its word, which takes 1 to 3 ms. The zygote waits for it
 and says nothing of anything meanwhile."""
+NAMESPACE_TRIAL_S = 2.0
+"""From the moment somebody asks to the end of the trial of a PID namespace. It takes 10 to 20 ms and was begun some 50
+ms before."""
+SUPERVISOR_START_S = 8.0
+"""From the launch to Welcome, the trial aside; 100 to 200 ms when idle. A quick step with a limit of its own (I6)."""
+JOURNAL_BUSY_S = 2.0
+"""Of one wait for another writer. A commit holds the file for less than 1 ms, the hard checkpoint for two flushes."""
+JOURNAL_OPEN_S = 5.0
+"""For as long the journal is tried again while another supervisor makes the same file."""
 ZYGOTE_SILENCE_S = 4.0
 """Without any report while a worker was asked for, until the zygote counts as hung: a fork takes 1 to 3 ms, an import
 step 40, a step of a sweep 100; the rest is a busy machine."""
@@ -106,11 +115,37 @@ def closed_s() -> float:
     return WORKER_LEAVE_S + gone_s() + MARGIN_S
 
 
+def started_s() -> float:
+    """From the launch of a command to its supervisor's Welcome."""
+    return NAMESPACE_TRIAL_S + SUPERVISOR_START_S
+
+
+def opened_s() -> float:
+    """From OpenSession to SessionOpened, which takes milliseconds: the last trial of the journal waits twice, before it
+    reads and before it writes."""
+    return JOURNAL_OPEN_S + 2 * JOURNAL_BUSY_S + MARGIN_S
+
+
+def stop_answered_s() -> float:
+    """From the request to stop a run to its result or receipt; a supervisor that has said nothing by then is mute."""
+    return stop_s(GRACE_S) + LATE_S
+
+
+def kill_answered_s() -> float:
+    """From the request to kill to the receipt; a supervisor that has said nothing by then does not answer."""
+    return gone_s() + MARGIN_S
+
+
 def client_lost_s() -> float:
     """From the death of the client to the supervisor's own end."""
     return stop_s(DEATH_GRACE_S) + WORKER_LEAVE_S + ZYGOTE_LEAVE_S
 
 
+def guard_gone_s() -> float:
+    """From the supervisor's end to the guard's, where zygote and workers have to leave by themselves."""
+    return GUARD_PATIENCE_S + STORM_S
+
+
 def guard_left_s() -> float:
     """From the end of the last session to the guard's end."""
-    return ZYGOTE_LEAVE_S + GUARD_PATIENCE_S + STORM_S + MARGIN_S
+    return ZYGOTE_LEAVE_S + guard_gone_s() + MARGIN_S

@@ -2,7 +2,7 @@
 
 1. `append` gathers, `commit` makes all that was gathered durable in one transaction. Durable against the death of
    processes, not of the machine: WAL with synchronous=NORMAL writes, but does not flush, at a commit.
-2. Several supervisors write to one file. A commit waits BUSY_MS for another's at most; one takes about 0.1 ms.
+2. Several supervisors write to one file. A commit waits JOURNAL_BUSY_S for another's at most; one takes about 0.1 ms.
 3. Checkpoints flush, which takes as long as the disk likes, so none ever runs inside a commit: a thread with its own
    connection does it, one at a time. Passive ones hold nobody, and the WAL starts anew when one has caught up. Only a
    WAL with which none can catch up, because commits never rest, is emptied by one that holds the writers.
@@ -21,18 +21,15 @@ from typing import Final, Protocol, Self
 
 import msgspec
 
+from haltline.protocol import times
 from haltline.protocol.errors import ConfigurationProblem, JournalFailed
 
 SCHEMA: Final = 1
 """PRAGMA user_version. Raised when rows change their meaning."""
 APPLICATION_ID: Final = 0x48414C54
 """`HALT`: tells our file from any other program's SQLite file."""
-BUSY_MS: Final = 2_000
-"""Longest wait for another writer. A commit holds the file for less than 1 ms, the hard checkpoint for two flushes."""
 MOVE_AWAY: Final = "move it away, or set HALTLINE_HOME to another folder"
 WRITABLE: Final = "set HALTLINE_HOME or XDG_STATE_HOME to a writable folder"
-OPEN_S: Final = 5.0
-"""Longest wait for another supervisor that makes the same file at the same moment."""
 PAGE: Final = 4_096
 PAGES_A_COMMIT: Final = 3
 """What a small commit puts into the WAL beside its rows: a leaf of the table, one of its index, one above them."""
@@ -106,7 +103,7 @@ class Journal:
 
         Raises ConfigurationProblem for a file that is no journal of ours, of a newer haltline, or not writable.
         """
-        deadline = time.monotonic() + OPEN_S
+        deadline = time.monotonic() + times.JOURNAL_OPEN_S
         while True:
             try:
                 journal = cls(path, _opened(path))
@@ -241,7 +238,7 @@ def _opened(path: str) -> sqlite3.Connection:
 
 
 def _connect(path: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=BUSY_MS / 1000, isolation_level=None, cached_statements=16)
+    connection = sqlite3.connect(path, timeout=times.JOURNAL_BUSY_S, isolation_level=None, cached_statements=16)
     connection.execute("PRAGMA synchronous=NORMAL")
     connection.execute("PRAGMA wal_autocheckpoint=0")  # rule 3
     connection.execute(f"PRAGMA journal_size_limit={CHECKPOINT_BYTES}")

@@ -10,9 +10,10 @@ from haltline.protocol import times, trees
 from haltline.protocol.marks import Marks
 from haltline.protocol.platforms import PORTABLE
 
-SWEEP_S = 30.0
+GIVE_UP_S = 30.0
 """The guard is the last who can end anything: it sweeps again as long as something is left, this long at most. What
-is left then does not die (an uninterruptible sleep)."""
+is left then does not die (an uninterruptible sleep). A client that lives waits for one sweep (times.guard_left_s), then
+does it itself."""
 _LOOK_S = 0.02
 """Between two looks where no signal tells of an end."""
 
@@ -32,7 +33,7 @@ class Leftovers:
     def sweep(self) -> None:
         """Wait for them, at most GUARD_PATIENCE_S; then end whoever is left."""
         patience = time.monotonic() + times.GUARD_PATIENCE_S
-        give_up = patience + SWEEP_S
+        give_up = patience + GIVE_UP_S
         while self._reap_and_look() and time.monotonic() < give_up:
             left_s = patience - time.monotonic()
             if left_s <= 0 or not self._has_changed(left_s):

@@ -16,7 +16,7 @@ Theory of operation. A -> H -> W: A asks (the zygote), H is a helper that lives 
 4. H's standard error is W's: a W that cannot settle in says so there, and ends.
 5. The trial does the same once, for nothing, in a process of its own that is forked before the supervisor imports
    anything: it has ended long before anybody asks. Its descriptor of the user namespace is what later ones join, and
-   every zygote has it by birth. Killed after TRIAL_S, it counts as a refusal.
+   every zygote has it by birth. Killed after NAMESPACE_TRIAL_S, it counts as a refusal.
 6. A namespace that works may still cost its user something that worked before: what the trial sees of that is kept
    in `costs`, and `auto` does without the namespace then. See docs/decisions/0004.
 """
@@ -40,8 +40,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-TRIAL_S = 2.0
-"""From the moment somebody asks to the trial's end. It takes 10 to 20 ms and was begun some 50 ms before."""
 SSH_INCLUDES = "/etc/ssh/ssh_config.d"
 """Its .conf files are read by ssh where it is set up as distributions do; it refuses to start when one belongs to
 neither root nor its user."""
@@ -152,8 +150,9 @@ class Trial:
                 self._pid = 0
 
     def result(self) -> Namespaces:
-        """Waits for the end of the trial, at most TRIAL_S. Called once, while this process has no other child."""
-        in_time = self._pid == 0 or _ends(self._pid, TRIAL_S)
+        """Waits for the end of the trial, at most NAMESPACE_TRIAL_S. Called once, while this process has no other
+        child."""
+        in_time = self._pid == 0 or _ends(self._pid, times.NAMESPACE_TRIAL_S)
         if not in_time:
             trees.sweep(os.getpid(), grace_s=0.0)
         while _collect():
@@ -193,7 +192,8 @@ def _read(said: str, descriptor: int | None, *, in_time: bool) -> Namespaces:
         return Namespaces(Place(descriptor), costs=words)
     if descriptor is not None:
         os.close(descriptor)
-    return Namespaces(None, refusal=words or ("it ended without a word" if in_time else f"took over {TRIAL_S:g} s"))
+    silence = "it ended without a word" if in_time else f"took over {times.NAMESPACE_TRIAL_S:g} s"
+    return Namespaces(None, refusal=words or silence)
 
 
 def _try(answer: socket.socket) -> None:

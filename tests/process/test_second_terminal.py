@@ -37,9 +37,8 @@ from support.second_terminal import (
 )
 
 from haltline.cli import last_resort
-from haltline.cli.kill import KILLED_WITHIN_S
 from haltline.cli.receipts import Stopped
-from haltline.protocol import pidfile
+from haltline.protocol import pidfile, times
 from haltline.protocol.client_messages import CancelRequest, KillRequest, Receipt, Refused
 from haltline.protocol.events import CancelReceipt
 from haltline.protocol.ids import SessionId
@@ -470,7 +469,7 @@ def test_a_supervisor_that_falls_silent_in_the_middle_is_named(home: Path) -> No
             assert (ended.exit_code, ended.stdout) == (75, b"[]\n")
             assert (
                 ended.stderr
-                == f"haltline kill: no answer from the supervisor in {folder} within {KILLED_WITHIN_S:g} s\n"
+                == f"haltline kill: no answer from the supervisor in {folder} within {times.kill_answered_s():g} s\n"
             )
 
 

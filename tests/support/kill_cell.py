@@ -142,7 +142,7 @@ def bound_s(cell: Cell) -> float:
     if stopped & {"llm", "tool", "zygote"}:
         whole += times.ACK_S + times.gone_s()
     if "supervisor" in stopped:
-        whole += times.stop_s(times.GRACE_S) + times.LATE_S
+        whole += times.stop_answered_s()
     if stopped & {"guard", "supervisor", "zygote"}:
         whole += times.guard_left_s()
     return whole
