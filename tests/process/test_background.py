@@ -409,7 +409,7 @@ def test_nothing_of_it_is_alive_after_a_death_of_one_of_ours(
 
 
 @pytest.mark.ci
-@in_each_isolation()
+@in_each_isolation(others=pytest.mark.exhaustive)
 def test_the_death_of_its_worker_ends_it_and_the_run_goes_on(gateway: Gateway, tmp_path: Path, isolation: str) -> None:
     """L2, G2."""
     with serving(gateway, tmp_path, isolation, stubborn(isolation)) as (conversation, _):
