@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.drive import SESSION_ID, Drive, Work, call, outcome, read, shell
 from support.drive import settings as session_settings
+from support.long_history import talk
 
 from haltline.protocol import messages
-from haltline.protocol.conversation import Usage
+from haltline.protocol.conversation import AssistantMessage, Item, Usage
 from haltline.protocol.ids import ROLES, CallId, Role, WorkerId
 from haltline.protocol.kinds import ApprovalAnswer, Finish
 from haltline.protocol.settings import Limits, SessionSettings
@@ -24,8 +25,16 @@ MODES: tuple[SessionSettings, ...] = (
     session_settings(),
     session_settings(approval_mode="ask", interactive=True),
     session_settings(run_limits=Limits(turns=3, seconds=40.0, tokens=100)),
+    session_settings(window_tokens=4_000),
     session_settings(approval_mode="ask", session_limits=Limits(turns=5, seconds=90.0, tokens=300)),
 )
+
+HISTORIES: tuple[tuple[Item, ...], ...] = (
+    (),
+    (*talk(6), AssistantMessage(text="So far.")),
+    (*talk(12, characters=2_000, said=3_000), AssistantMessage(text="So far.")),
+)
+"""None, one that can be folded, one that has to be summarised."""
 
 DRAFTS = (
     (),
@@ -246,13 +255,14 @@ class Happenings:
 @settings(max_examples=300)
 @given(
     mode=st.sampled_from(MODES),
+    items=st.sampled_from(HISTORIES),
     story=st.lists(st.tuples(st.integers(0, 49), st.integers(0, 100)), max_size=80),
 )
 def test_the_invariants_hold_in_any_order_and_a_stop_always_ends(
-    mode: SessionSettings, story: list[tuple[int, int]]
+    mode: SessionSettings, items: tuple[Item, ...], story: list[tuple[int, int]]
 ) -> None:
-    """P5, P6, F7, F9, K1; R12, R74."""
-    drive = Drive(mode).open()
+    """P5, P6, E3, F7, F9, K1; R12, R74."""
+    drive = Drive(mode, items).open()
     happenings = Happenings(drive)
     for index, (kind, number) in enumerate(story):
         drive.feed(happenings.make(kind, number), after_s=0.01 * (index % 3))
@@ -264,12 +274,14 @@ def test_the_invariants_hold_in_any_order_and_a_stop_always_ends(
     assert not session.is_running(drive.state), "nothing but time passed, and the stop did not end"
     drive.prompt("once more")
     assert session.is_running(drive.state) or drive.result.reason in ("limit", "worker_failed")
-    assert replayed(mode, drive.recorded) == drive.state
+    assert replayed(mode, items, drive.recorded) == drive.state
 
 
-def replayed(mode: SessionSettings, recorded: list[tuple[AnyStimulus, float]]) -> session.SessionState:
+def replayed(
+    mode: SessionSettings, items: tuple[Item, ...], recorded: list[tuple[AnyStimulus, float]]
+) -> session.SessionState:
     """Design 5: the journal is the list of stimuli; read back and stepped through, it gives the same state."""
-    state = session.open_session(SESSION_ID, mode)
+    state = session.open_session(SESSION_ID, mode, items)
     for stimulus, now in recorded:
         read_back: AnyStimulus = msgspec.msgpack.decode(msgspec.msgpack.encode(stimulus), type=AnyStimulus)
         state, _ = session.step(state, read_back, now)

@@ -11,9 +11,10 @@ import msgspec
 import zmq
 
 from haltline.protocol.ids import Role, WorkerId
-from haltline.protocol.messages import Cancel, RunTool, StartAttempt, ToWorker
-from haltline.supervisor import attempt_ends, calls, deadlines, ends, retry, sending
+from haltline.protocol.messages import Cancel, Delta, RunTool, StartAttempt, ToWorker
+from haltline.supervisor import attempt_ends, calls, compaction, deadlines, ends, retry, sending
 from haltline.supervisor.deadlines import Deadlines
+from haltline.supervisor.effects import Show
 from haltline.supervisor.host import SessionHost
 from haltline.supervisor.mailbox import Expected, Mailbox
 from haltline.supervisor.runtime import Supervisor
@@ -138,6 +139,20 @@ def _close_twice(host: SessionHost) -> None:
     host._closed = False
 
 
+def _fold_in_place(d: Draft, *_arguments: object) -> None:
+    if d.state.compaction is not None:
+        d.state.history = d.state.compaction.folded
+
+
+def _shown_like_any(state: SessionState, message: Delta) -> Show | None:
+    if state.attempt is not None:
+        state.attempt = msgspec.structs.replace(state.attempt, purpose="turn")
+    return _delta(state, message)
+
+
+_delta = sending.delta
+
+
 BREAKAGES: dict[str, Breakage] = {
     "a worker takes work of any generation": around(Actor, "_handle", before=_any_generation),
     "the core takes word of any attempt": instead(
@@ -163,5 +178,7 @@ BREAKAGES: dict[str, Breakage] = {
     "a session closes twice": around(SessionHost, "_close_if_empty", after=_close_twice),
     "a session is opened for a client that is gone": around(Supervisor, "_open", before=_open_again),
     "a worker is ready before it is born": instead((SessionHost, "worker_proven", _ready_without_birth)),
+    "a compaction folds the history itself": around(compaction, "_take", after=_fold_in_place),
+    "a summary is shown": instead((sending, "delta", _shown_like_any)),
     "a suspension counts against a start": instead((deadlines, "moved", _starts_stay)),
 }

@@ -14,6 +14,7 @@
 11. A stop that is asked for from another terminal is answered.
 12. A worker that does as it should is not killed for what its machine, or the way to it, did.
 13. One that hangs while work is due is asked to stop after times.SILENCE_S.
+14. A compaction changes the history by its one switch, which the journal has, or not at all; a summary is not shown.
 """
 
 import re
@@ -31,11 +32,12 @@ from haltline.protocol.exits import BUG
 from haltline.protocol.ids import CallId, SessionId, WorkerId
 from haltline.protocol.lines import Line
 from haltline.protocol.messages import Cancel, Ready, RunTool, StartAttempt
-from haltline.supervisor import cancelling
+from haltline.supervisor import cancelling, compaction
 from haltline.supervisor.deadlines import grace_s
 from haltline.supervisor.host import SessionHost
 from sim.journal import MemoryJournal
 from sim.loop import Timeline
+from sim.model import SUMMARY
 from sim.plan import TOOL_S, WHOLE_S, SessionPlan
 
 PIECE = re.compile(r"\[(\d+)\.(\d+)\]")
@@ -81,6 +83,9 @@ class SessionFacts(msgspec.Struct, kw_only=True):
     lines_due: deque[int] = msgspec.field(default_factory=deque)
     """Told and not yet arrived."""
     text_due: str = ""
+    history_before: tuple[Item, ...] = ()
+    switches: int = 0
+    """Of the history, in the journal."""
     killed_pids: set[int] = msgspec.field(default_factory=set)
     kills: int = 0
 
@@ -203,6 +208,8 @@ class Facts:
                 turn = (message.run, message.turn)
                 session.turn_attempts = session.turn_attempts + 1 if turn == session.turn else 1
                 most = session.plan.settings.retry.attempts + 3  # and restarts of the worker
+                if session.plan.long:  # one compaction of each kind, and the request after it
+                    most += 2 * (compaction.SUMMARY_REQUESTS + 1)
                 self.check(session.turn_attempts <= most, f"attempt {session.turn_attempts} of one turn")
                 session.attempt, session.turn, session.pieces = message.attempt, turn, 0
             case RunTool():
@@ -319,6 +326,7 @@ class Facts:
                 pass
 
     def _pieces(self, session: SessionFacts, text: str) -> None:
+        self.check(SUMMARY not in text, "a summary is shown")
         for attempt, number in PIECE.findall(text):
             shown = (int(attempt), int(number))
             self.check(shown == (session.attempt, session.pieces), f"text {shown} is shown, {session.pieces} is due")
@@ -364,7 +372,9 @@ class Facts:
             "empty_response": 1,
             "continuation": 3,
             "same_call": 3,
-            "compaction": 0,
+            "compaction": compaction.REACTIVE if session.plan.long else 0,
+            "proactive_compaction": 0,
+            "max_tokens_lowered": 0,
         }
         for name, cap in caps.items():
             self.check(getattr(counters, name) <= cap, f"{name} is {getattr(counters, name)}, at most {cap}")
@@ -377,6 +387,7 @@ class Facts:
             session = self.sessions.get(session_id)
             if session is None:
                 continue
+            self._compacting(session, session_id, host)
             stop = host._state.stop
             if stop is not None:
                 if session.stop_seen is None or session.stop_seen.requested_at != stop.requested_at:
@@ -395,6 +406,18 @@ class Facts:
             if session.running and not session.asking:
                 allowed = SILENT_RUN_S + self.lost_s
                 self.check(now - session.said_at <= allowed, f"{session_id} says nothing for {allowed:.0f} s")
+
+    def _compacting(self, session: SessionFacts, session_id: SessionId, host: SessionHost) -> None:
+        """14. What no journal takes can neither be told nor kept."""
+        if session.plan.settings.ephemeral or self.journal.full_disk:
+            return
+        state = host._state
+        switches = self.journal.intents[session_id, "switch_history"]
+        before = session.history_before
+        if switches == session.switches and (state.compaction is not None or state.phase in ("cancelling", "idle")):
+            self.check(state.history[: len(before)] == before, "the history is not what it was")
+        session.switches = switches
+        session.history_before = state.history
 
     def _hung(self, session_id: SessionId, host: SessionHost, worker_id: WorkerId) -> None:
         """13: it hangs, and nobody has noticed yet."""

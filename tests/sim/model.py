@@ -26,6 +26,10 @@ Vice = Literal["die", "hang", "spin", "stay", "again"]
 never ends. again: it says its last word a second time."""
 
 HANG_S = 60.0
+SUMMARY = "[summary]"
+"""Every piece of one: it must never be shown."""
+LONG = 2_000
+"""Characters of a piece where conversations are long."""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -71,11 +75,12 @@ class Model:
             "attempt": request.attempt,
         }
         begin = [Step(0.001, AttemptProgress(**of, phase="headers")), Step(0.01, AttemptProgress(**of, phase="body"))]
+        summary = request.purpose == "summary"
         texts = [
-            Step(rng.random() * 0.03, Delta(**of, text=piece(request.attempt, number)))
+            Step(rng.random() * 0.03, Delta(**of, text=SUMMARY if summary else self._piece(request.attempt, number)))
             for number in range(rng.choice((1, 2, 2, 4)))
         ]
-        steps = [*begin, *texts, Step(0.005, self._good(of))]
+        steps = [*begin, *texts, Step(0.005, self._summarised(of) if summary else self._good(of))]
         if rng.random() < plan.model_faults:
             steps = self._bad(of, begin, texts)
         if rng.random() < plan.worker_faults:
@@ -83,6 +88,13 @@ class Model:
             vice = rng.choice(_VICES)
             steps = [*steps[:place], Step(rng.random() * 0.01, vice), *steps[place:]]
         return steps
+
+    def _piece(self, attempt: int, number: int) -> str:
+        return piece(attempt, number) + (LONG * "x" if self._plan.long else "")
+
+    def _summarised(self, of: _Of) -> AttemptEnded:
+        usage = Usage(input=30, output=3)
+        return AttemptEnded(**of, finish="stop", finish_raw="", calls=(), reasoning=(), usage=usage)
 
     def _good(self, of: _Of) -> AttemptEnded:
         calls = self._calls() if self.turns > 0 else ()
@@ -123,6 +135,9 @@ class Model:
         """A response that is not plainly good."""
         rng = self._rng
         failed: AttemptFailed | AttemptEnded
+        if self._plan.long and rng.random() < 0.6:
+            body = '{"error":{"code":"context_length_exceeded","message":"too long"}}'
+            return [*begin[:1], Step(0.01, AttemptFailed(**of, phase="headers", status=400, body=body))]
         match rng.choice(
             ("limit", "limit_long", "server", "auth", "refused", "early", "cut", "cut", "length", "empty", "idle")
         ):

@@ -49,6 +49,8 @@ class SessionPlan(msgspec.Struct, frozen=True, kw_only=True):
     stop_faults: float = 0.0
     """Chance that a worker does not stop as it should."""
     loops: bool = False
+    long: bool = False
+    """Texts and results are long, and the gateway refuses requests as too large."""
     answers: float = 1.0
     """Chance that a person answers a question within a moment."""
     breaks_journal_after_s: float | None = None
@@ -156,6 +158,7 @@ def _session(rng: Random, seed: int, index: int, busy: bool, everyone: bool) -> 
         loops=rng.random() < 0.2,
         answers=rng.choice((1.0, 0.7)),
         breaks_journal_after_s=rng.random() * 2 if rng.random() < 0.02 else None,
+        long=rng.random() < 0.25,
     )
 
 

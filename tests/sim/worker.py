@@ -32,7 +32,7 @@ from haltline.protocol.messages import (
 from haltline.worker.actor import Actor, Handler, Outbox, OwnProcess, Progress
 from sim.facts import Facts
 from sim.loop import Process, ProcessExit, Timeline, Timer
-from sim.model import HANG_S, Model, Step, Vice
+from sim.model import HANG_S, LONG, Model, Step, Vice
 from sim.plan import SessionPlan
 from sim.sockets import Line, Network
 
@@ -304,7 +304,7 @@ class ToolHandler:
     def _end(self, given: Given) -> None:
         if given.outcome is not None:
             return
-        text = f"out {self._worker.rng.randrange(3)}"
+        text = f"out {self._worker.rng.randrange(3)}" + (LONG * "y" if self._worker.plan.long else "")
         given.outcome = Outcome(status="done", changed="maybe", exit_code=0, text=text, ms=1)
         self._worker.facts.call_ended(self._worker.boot, given.message)
         self._done += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from hypothesis import strategies as st
 
-from haltline.protocol.conversation import AssistantMessage, Item, Reasoning, ToolCall, ToolResult, UserMessage
+from haltline.protocol.conversation import AssistantMessage, Item, Reasoning, Tag, ToolCall, ToolResult, UserMessage
 from haltline.protocol.ids import CallId
 
 
@@ -37,7 +37,7 @@ def talk(turns: int, *, characters: int = 4_000, said: int = 0, task: str = "men
 
 
 _texts = st.text(max_size=40) | st.integers(0, 6_000).map(lambda size: "line of output\n" * (size // 15))
-_tags = st.sampled_from((None, None, "interrupted", "continue", "nudge", "summary"))
+_tags: st.SearchStrategy[Tag | None] = st.sampled_from((None, None, "interrupted", "continue", "nudge", "summary"))
 
 
 @st.composite
