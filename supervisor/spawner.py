@@ -23,7 +23,7 @@ import msgspec
 
 from haltline.protocol import deaths, marks, times, trees
 from haltline.protocol.ids import WorkerId
-from haltline.supervisor import zygote
+from haltline.supervisor import zygote_messages
 from haltline.supervisor.zygote_link import ZygoteLink
 
 DEATHS = 2
@@ -37,7 +37,7 @@ DEADLY = "the process that starts workers died, twice, when it was asked for thi
 class WorkerProcess(msgspec.Struct, kw_only=True):
     """A worker that was asked for, until its tree was swept."""
 
-    request: zygote.Spawn
+    request: zygote_messages.Spawn
     listener_fd: int = -1
     """Goes with the request; kept until the worker is reported. -1: none."""
     deaths: int = 0
@@ -117,7 +117,7 @@ class Spawner:
         namespaced: bool = False,
     ) -> None:
         with_socket = listener is not None
-        request = zygote.Spawn(
+        request = zygote_messages.Spawn(
             worker_id=worker_id,
             role=role,
             boot=boot,
@@ -141,7 +141,7 @@ class Spawner:
             worker.taken_along = len(trees.descendants(worker.pid))
         worker.killed = True
         if self._zygote is not None and not worker.ours:
-            self._zygote.ask(zygote.Kill(worker_id=worker_id))  # rule 1
+            self._zygote.ask(zygote_messages.Kill(worker_id=worker_id))  # rule 1
         if worker.pidfd >= 0:
             deaths.kill(worker.pidfd)
 
@@ -153,7 +153,7 @@ class Spawner:
         """No more workers: the zygote leaves once it has no child."""
         self._quitting = True
         if self._zygote is not None:
-            self._zygote.ask(zygote.Quit())
+            self._zygote.ask(zygote_messages.Quit())
 
     def kill_zygote(self) -> None:
         """It, and its spare, which is of no use without a supervisor."""
@@ -167,18 +167,18 @@ class Spawner:
 
     # Reports
 
-    def _on_report(self, report: zygote.Report, fds: list[int]) -> None:
+    def _on_report(self, report: zygote_messages.Report, fds: list[int]) -> None:
         self._last_report = self._looks + 1
         match report:
-            case zygote.Spawned(worker_id=worker_id, pid=pid):
-                zygote.let_begin(fds[1])
+            case zygote_messages.Spawned(worker_id=worker_id, pid=pid):
+                zygote_messages.let_begin(fds[1])
                 self._spawned(worker_id, pid, fds[0])
-            case zygote.Exited(worker_id=worker_id, words=words):
+            case zygote_messages.Exited(worker_id=worker_id, words=words):
                 self._exited(worker_id, words)
-            case zygote.Swept(worker_id=worker_id, killed=killed, survivors=survivors):
+            case zygote_messages.Swept(worker_id=worker_id, killed=killed, survivors=survivors):
                 self._swept(worker_id, killed, survivors)
-            case zygote.SpareReady(pid=pid):
-                zygote.let_begin(fds[1])
+            case zygote_messages.SpareReady(pid=pid):
+                zygote_messages.let_begin(fds[1])
                 if self._spare is not None:
                     self._spare.close()
                 self._spare = ZygoteLink(pid, deaths.came(fds[0], pid), socket.socket(fileno=fds[2]))
@@ -279,7 +279,7 @@ class Spawner:
             spare.close()
             return None
         spare.listen(self._on_report, self._zygote_died)
-        spare.ask(zygote.Serve())
+        spare.ask(zygote_messages.Serve())
         return spare
 
     def _ask_again(self, worker: WorkerProcess) -> None:

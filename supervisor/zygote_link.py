@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 
 from haltline.protocol import deaths, processes
-from haltline.supervisor import zygote
+from haltline.supervisor import zygote_messages
 
 _REPORTS_PER_TURN = 64
 
@@ -29,17 +29,19 @@ class ZygoteLink:
         self._unsent: deque[tuple[bytes, tuple[int, ...]]] = deque()
         """Rule 1: requests with their descriptors, which are ours to close."""
         self._loop = asyncio.get_running_loop()
-        self._on_report: Callable[[zygote.Report, list[int]], None] = _unheard
+        self._on_report: Callable[[zygote_messages.Report, list[int]], None] = _unheard
 
-    def listen(self, on_report: Callable[[zygote.Report, list[int]], None], on_died: Callable[[], None]) -> None:
+    def listen(
+        self, on_report: Callable[[zygote_messages.Report, list[int]], None], on_died: Callable[[], None]
+    ) -> None:
         """From now on reports and its death are told, each report before the death."""
         self._on_report = on_report
         self._loop.add_reader(self._requests, self._read)
         self._loop.add_reader(self._pidfd, self._died, on_died)
 
-    def ask(self, request: zygote.Request, fds: tuple[int, ...] = ()) -> None:
+    def ask(self, request: zygote_messages.Request, fds: tuple[int, ...] = ()) -> None:
         """`fds` are closed once they are sent."""
-        self._unsent.append((zygote.encode(request), fds))
+        self._unsent.append((zygote_messages.encode(request), fds))
         self._send()
 
     def kill(self) -> None:
@@ -93,7 +95,9 @@ class ZygoteLink:
         """True: there may be more."""
         for _ in range(_REPORTS_PER_TURN):
             try:
-                data, fds, _flags, _address = socket.recv_fds(self._requests, zygote.REQUEST_BYTES, zygote.REPORT_FDS)
+                data, fds, _flags, _address = socket.recv_fds(
+                    self._requests, zygote_messages.REQUEST_BYTES, zygote_messages.REPORT_FDS
+                )
             except BlockingIOError:
                 return False
             except ConnectionResetError:  # rule 2
@@ -103,9 +107,9 @@ class ZygoteLink:
                 return False
             for fd in fds:
                 os.set_inheritable(fd, False)
-            self._on_report(zygote.decode_report.decode(data), fds)
+            self._on_report(zygote_messages.decode_report(data), fds)
         return True
 
 
-def _unheard(_report: zygote.Report, _fds: list[int]) -> None:
+def _unheard(_report: zygote_messages.Report, _fds: list[int]) -> None:
     """A spare reports nothing before it serves."""

@@ -22,7 +22,7 @@ from support.spawning import named
 from haltline.protocol import times
 from haltline.protocol.events import Counters
 from haltline.protocol.ids import WorkerId
-from haltline.supervisor import zygote
+from haltline.supervisor import zygote_messages
 from haltline.supervisor.spawner import DEADLY, GONE, WorkerProcess, patience_s
 
 SLACK = 3
@@ -314,7 +314,7 @@ def test_a_stopped_spare_is_no_loss_until_it_is_needed_and_then_as_good_as_none(
 
 
 def worker(**facts: bool | int) -> WorkerProcess:
-    request = zygote.Spawn(worker_id=WorkerId("w"), role="tool", boot=b"")
+    request = zygote_messages.Spawn(worker_id=WorkerId("w"), role="tool", boot=b"")
     return msgspec.structs.replace(WorkerProcess(request=request), **facts)
 
 
