@@ -30,7 +30,7 @@ def ended(d: Draft, message: AttemptEnded) -> None:
     if attempt is None or not is_current(d.state, message):
         return
     if attempt.purpose == "summary":
-        text = _close_attempt(d, attempt, message.usage, message.calls, phase="body", partial=False)
+        text = _close_attempt(d, attempt, message.usage, message.calls, phase="body", final=True, partial=False)
         compaction.ended(d, message, text)
         return
     failure = failures.of_finish(
@@ -40,7 +40,8 @@ def ended(d: Draft, message: AttemptEnded) -> None:
         refusal=message.refusal,
         emitted=attempt.emitted,
     )
-    text = _close_attempt(d, attempt, message.usage, message.calls, phase="body", partial=failure is not None)
+    partial = failure is not None
+    text = _close_attempt(d, attempt, message.usage, message.calls, phase="body", final=True, partial=partial)
     window.fitted(d, attempt)
     if failure is not None:
         ways_back.take(d, failure, text, message.calls, message.reasoning)
@@ -90,7 +91,7 @@ def lost(d: Draft, words: str) -> None:
     if attempt is None:
         return
     failure = failures.worker_lost(attempt.phase, attempt.emitted, words, base_url=d.state.settings.base_url)
-    text = _close_attempt(d, attempt, None, (), phase=failure.phase, partial=True)
+    text = _close_attempt(d, attempt, None, (), phase=failure.phase, final=False, partial=True)
     if attempt.purpose == "summary":
         compaction.lost(d, failure)
     else:
@@ -106,7 +107,7 @@ def _fail(d: Draft, attempt: Attempt, facts: AttemptFailed) -> None:
         base_url=d.state.settings.base_url,
         api=d.state.settings.api,
     )
-    text = _close_attempt(d, attempt, facts.usage, facts.calls, phase=facts.phase, partial=True)
+    text = _close_attempt(d, attempt, facts.usage, facts.calls, phase=facts.phase, final=False, partial=True)
     if attempt.purpose == "summary":
         compaction.failed(d, failure)
     else:
@@ -114,11 +115,18 @@ def _fail(d: Draft, attempt: Attempt, facts: AttemptFailed) -> None:
 
 
 def _close_attempt(
-    d: Draft, attempt: Attempt, usage: Usage | None, calls: tuple[CallDraft, ...], *, phase: Phase, partial: bool
+    d: Draft,
+    attempt: Attempt,
+    usage: Usage | None,
+    calls: tuple[CallDraft, ...],
+    *,
+    phase: Phase,
+    final: bool,
+    partial: bool,
 ) -> str:
-    """Rule 1. Returns the text."""
+    """Rule 1. `final`: it ended by itself. Returns the text."""
     state = d.state
-    ends.charge(d, attempt, usage, phase=phase, drafts=calls)
+    ends.charge(d, attempt, usage, phase=phase, final=final, drafts=calls)
     ends.show_wholes(d, partial=partial)
     state.attempt = None
     state.deadlines = deadlines.without(

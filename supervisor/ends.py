@@ -114,11 +114,27 @@ def show_wholes(d: Draft, *, partial: bool) -> str:
 
 
 def charge(
-    d: Draft, attempt: Attempt, usage: Usage | None, *, phase: Phase, drafts: tuple[CallDraft, ...] = ()
+    d: Draft,
+    attempt: Attempt,
+    usage: Usage | None,
+    *,
+    phase: Phase,
+    final: bool,
+    drafts: tuple[CallDraft, ...] = (),
 ) -> None:
-    """Rule 3. `usage`: as reported. `phase`: how far the attempt had come. `drafts`: what it had said beside text."""
-    charged = usage if usage is not None else _unreported(attempt, phase, drafts)
+    """Rule 3. `usage`: as reported. `phase`: how far the attempt had come. `final`: it ended, so what is reported is
+    all. `drafts`: what it had said beside text."""
+    charged = usage if usage is not None and final else _so_far(usage, attempt, phase, drafts)
     d.state.ledger = budget.charged(d.state.ledger, charged)
+
+
+def _so_far(reported: Usage | None, attempt: Attempt, phase: Phase, drafts: tuple[CallDraft, ...]) -> Usage:
+    """Of an attempt that was cut off. Some servers count the output once at the start, as nearly nothing, and once at
+    the end that never came: what came since is estimated."""
+    estimated = _unreported(attempt, phase, drafts)
+    if reported is None or reported.output >= estimated.output:
+        return reported or estimated
+    return msgspec.structs.replace(reported, output=estimated.output, estimated=True)
 
 
 def _unreported(attempt: Attempt, phase: Phase, drafts: tuple[CallDraft, ...]) -> Usage:

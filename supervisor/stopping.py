@@ -70,7 +70,7 @@ def acknowledged(d: Draft, role: Role, message: CancelAcknowledged) -> None:
     if stop is None or message.generation != d.state.generation:
         return
     if role == "llm" and message.usage is not None and d.state.attempt is not None:
-        ends.charge(d, d.state.attempt, message.usage, phase=d.state.attempt.phase)
+        ends.charge(d, d.state.attempt, message.usage, phase=d.state.attempt.phase, final=False)
         d.state.attempt = None
     part = cancelling.part_of(stop, role)
     if part is None or part.owes == "death" or part.acknowledged_ms is not None:
@@ -221,7 +221,7 @@ def _end(d: Draft, stop: Stop) -> None:
     """Rule 5."""
     state = d.state
     if state.attempt is not None:
-        ends.charge(d, state.attempt, None, phase=state.attempt.phase)
+        ends.charge(d, state.attempt, None, phase=state.attempt.phase, final=False)
         state.attempt = None
     had_calls = bool(state.calls)
     for call in state.calls:

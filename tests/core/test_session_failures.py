@@ -201,6 +201,19 @@ def test_the_same_attempt_costs_the_same_however_it_was_cut_off(phase: Phase) ->
     assert (stopped.total > 0) is stopped.estimated
 
 
+def test_output_that_was_counted_only_at_the_start_is_estimated_where_the_end_never_came(drive: Drive) -> None:
+    """D6: a messages server counts one token in its first event and all of them in its last."""
+    begun = Usage(input=100, output=1)
+    drive.running().say("x" * 400).fail(phase="body", truncated=True, usage=begun)
+    assert drive.result.usage == Usage(input=100, output=100, estimated=True)
+    stopped = Drive(settings()).running().say("x" * 400).cancel()
+    stopped.acknowledges("llm", usage=begun).acknowledges("tool").stops("llm", "tool")
+    assert stopped.result.usage == Usage(input=100, output=100, estimated=True)
+    counted = Usage(input=100, output=101)
+    told = Drive(settings()).running().say("x" * 400).fail(phase="body", truncated=True, usage=counted)
+    assert told.result.usage == counted
+
+
 def test_a_silent_model_is_told_of_and_again_when_it_stays_silent(drive: Drive) -> None:
     """D4: after 5 s, each further 5 s, until something comes."""
     drive.running().beat("llm", 4_900).beat("llm", 5_100)
