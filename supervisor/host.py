@@ -13,6 +13,7 @@
 """
 
 import asyncio
+import contextlib
 import os
 import traceback
 from collections import deque
@@ -160,7 +161,8 @@ class SessionHost:
         except JournalFailed as failed:
             self._end_broken(str(failed), CONFIGURATION)
         except Exception:  # noqa: BLE001  (rule 6)
-            traceback.print_exc()
+            with contextlib.suppress(OSError):  # a disk that takes no log
+                traceback.print_exc()
             self._end_broken("haltline met a bug of its own and ended this session; the log has the details", BUG)
         finally:
             self._feeding = False

@@ -1,6 +1,7 @@
 """Body of the supervisor process: import the base, fork the zygote, only then make sockets and a loop."""
 
 import asyncio
+import contextlib
 import importlib
 import os
 import signal
@@ -131,7 +132,8 @@ async def _serve(
 
     for fd in (chain.client_pidfd, chain.bye_r):  # the byte itself is for the guard
         loop.add_reader(fd, client_left)
-    os.write(chain.ready_w, b"ready\n")
+    with contextlib.suppress(BrokenPipeError):  # the client has gone, which its pidfd will tell
+        os.write(chain.ready_w, b"ready\n")
     await supervisor.ended()
     door.close()
     await supervisor.leave()
@@ -145,8 +147,9 @@ async def _serve(
 def _crash(_loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
     """A bug outside any session: better dead, with everything swept by the guard, than half alive."""
     error = context.get("exception")
-    print(context.get("message"), file=sys.stderr)
-    if isinstance(error, BaseException):
-        traceback.print_exception(error, file=sys.stderr)
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):  # a disk that takes no log
+        print(context.get("message"), file=sys.stderr)
+        if isinstance(error, BaseException):
+            traceback.print_exception(error, file=sys.stderr)
+        sys.stderr.flush()
     os._exit(BUG)

@@ -46,6 +46,7 @@ from haltline.protocol.ids import SessionId
 GONE_S = 2.0
 SLACK = 3
 CROWD = (sys.executable, "-I", "-S", str(ROOT / "tests" / "support" / "crowd_start.py"))
+ERRING = (*CROWD[:-1], str(ROOT / "tests" / "support" / "erring_start.py"))
 TRIES = 20
 REACHED_S = 0.15
 """Interface: from the start of a command to the supervisor, on an idle machine."""
@@ -418,6 +419,27 @@ def test_a_supervisor_with_a_hundred_streaming_sessions_obeys(tmp_path: Path) ->
         reasons = {str(event["session_id"]): event["reason"] for event in ended.of("result")}
         assert reasons == {**dict.fromkeys((cancelled, *others), "cancelled"), hit: "failed", killed: "killed"}
         assert gateway.state().open_streams == 0
+        left = [one for one in survivors.descendants(os.getpid()) if one.pid != gateway.process.pid]
+        assert not left
+
+
+@pytest.mark.ci
+def test_a_bug_that_a_stop_meets_ends_that_session_alone_with_a_receipt(tmp_path: Path) -> None:
+    """P1: its workers are killed, whether or not the log takes the traceback; the others go on."""
+    with scripted_gateway.running(tmp_path, scenario="slow") as gateway:
+        running = Running(["3", gateway.url], command=ERRING, typing=True)
+        running.until("streaming")
+        ids = [row.id for row in ps() if row.role == "session"]
+        broken, *others = ids
+        (row,) = receipts(run("cancel", broken, "--json"))
+        assert row == Stopped(session_id=broken, total_ms=0.0, rung="worker_kill")
+        assert [row.id for row in ps() if row.role == "session"] == others
+        rows = receipts(run("kill", "--all", "--json"))
+        assert {one.session_id for one in rows} == set(others)
+        running.type_end()
+        ended = running.end()
+        reasons = {str(event["session_id"]): event["reason"] for event in ended.of("result")}
+        assert reasons == {broken: "failed", **dict.fromkeys(others, "killed")}
         left = [one for one in survivors.descendants(os.getpid()) if one.pid != gateway.process.pid]
         assert not left
 
