@@ -216,7 +216,7 @@ class _Said:
         """Id of a reasoning item that nothing has followed yet."""
 
     def reason(self, where: str, item: _Item) -> None:
-        name = _required(f"{where}.id", item.id)
+        name = item.id or f"rs_{where}"
         if item.summary is None:
             _required(f"{where}.summary", None)
         if item.encrypted_content is None:

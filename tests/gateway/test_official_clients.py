@@ -14,8 +14,8 @@ import httpx2
 import openai
 import pytest
 from support import scripted_gateway
-from support.official_clients import APIS, Api, Client, Clients, ErrorInStream, clients_of
-from support.scripted_gateway import Gateway
+from support.official_clients import Client, Clients, ErrorInStream, clients_of
+from support.scripted_gateway import APIS, Api, Gateway
 
 from haltline.gateway.scenarios import FLOOD_PIECES, OK_PIECES, THOUGHTS
 

@@ -8,13 +8,13 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 from support import scripted_gateway
-from support.scripted_gateway import Gateway, read_stream, request
+from support.scripted_gateway import APIS, Api, Gateway, headers, read_stream, request
 
 from haltline.gateway.scenarios import FLOOD_PIECES, OK_PIECES, SCENARIOS
 
@@ -32,12 +32,20 @@ def client() -> Iterator[httpx.Client]:
 
 
 def ask(
-    client: httpx.Client, gateway: Gateway, model: str, session: str, *, stream: bool = True, usage: bool = False
+    client: httpx.Client,
+    gateway: Gateway,
+    model: str,
+    session: str,
+    *,
+    stream: bool = True,
+    usage: bool = False,
+    api: Api = "chat",
+    text: str = "Hello.",
 ) -> httpx.Response:
     return client.post(
-        gateway.chat_url,
-        json=request(model, stream=stream, usage=usage),
-        headers={"x-session-id": session, "authorization": "Bearer a-secret"},
+        gateway.url_of(api),
+        json=request(model, stream=stream, usage=usage, api=api, text=text),
+        headers=headers(session, api),
     )
 
 
@@ -89,6 +97,7 @@ def test_a_scenario_may_have_a_provider_in_front(client: httpx.Client, gateway: 
     assert read_stream(ask(client, gateway, model, f"prefix-{model}").text).text == "".join(OK_PIECES)
 
 
+@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize(
     ("model", "statuses"),
     [
@@ -101,19 +110,34 @@ def test_a_scenario_may_have_a_provider_in_front(client: httpx.Client, gateway: 
         ("overflow", [400, 400, 400]),
     ],
 )
-def test_statuses_by_request(client: httpx.Client, gateway: Gateway, model: str, statuses: list[int]) -> None:
-    answers = [ask(client, gateway, model, f"statuses-{model}") for _ in statuses]
+def test_statuses_by_request(client: httpx.Client, gateway: Gateway, model: str, statuses: list[int], api: Api) -> None:
+    answers = [ask(client, gateway, model, f"statuses-{api}-{model}", api=api) for _ in statuses]
     assert [answer.status_code for answer in answers] == statuses
     for answer in answers:
         if answer.status_code == 200:
-            assert read_stream(answer.text).text == "".join(OK_PIECES)
+            assert LAST_LINES[api] in answer.text
         else:
-            assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+            assert set(answer.json()["error"]) == ERROR_FIELDS[api]
 
 
+LAST_LINES: dict[Api, str] = {
+    "chat": "data: [DONE]\n",
+    "responses": "event: response.completed\n",
+    "messages": "event: message_stop\n",
+}
+ERROR_FIELDS: dict[Api, set[str]] = {
+    "chat": {"message", "type", "param", "code"},
+    "responses": {"message", "type", "param", "code"},
+    "messages": {"message", "type"},
+}
+
+
+@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize(("model", "wait"), [("rate_limit", "1"), ("rate_limit_long", "600"), ("quota", None)])
-def test_a_429_says_how_long_to_wait(client: httpx.Client, gateway: Gateway, model: str, wait: str | None) -> None:
-    assert ask(client, gateway, model, f"wait-{model}").headers.get("retry-after") == wait
+def test_a_429_says_how_long_to_wait(
+    client: httpx.Client, gateway: Gateway, model: str, wait: str | None, api: Api
+) -> None:
+    assert ask(client, gateway, model, f"wait-{api}-{model}", api=api).headers.get("retry-after") == wait
 
 
 def test_codes_tell_the_errors_apart(client: httpx.Client, gateway: Gateway) -> None:
@@ -146,21 +170,27 @@ def test_a_reset_stream_breaks_and_then_succeeds(client: httpx.Client, gateway: 
     assert read_until_it_ends(client, gateway, "reset", "reset") == ("".join(OK_PIECES), None)
 
 
-def test_a_response_can_be_cut_at_any_byte(gateway: Gateway) -> None:
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("model", ["ok", "loop", "thinking"])
+def test_a_response_can_be_cut_at_any_byte(
+    gateway: Gateway, model: str, api: Api, samples: Callable[[int, int, int], int]
+) -> None:
     """A cut inside the status line, the head, a chunk's size and a chunk; the bytes before it are all there."""
-    for cut in (1, 9, 40, 170, 200, 333, 700):
-        raw = raw_answer(gateway, f"ok@{cut}", f"cut-at-{cut}")
+    size = len(raw_answer(gateway, model, f"whole-{api}-{model}", api))
+    step = max(1, size // samples(5, 40, size))
+    for cut in range(1, size, step):
+        raw = raw_answer(gateway, f"{model}@{cut}", f"cut-{api}-{model}-{cut}", api)
         assert len(raw) == cut
         assert b"HTTP/1.1 200 OK\r\n".startswith(raw[:17])
 
 
-def raw_answer(gateway: Gateway, model: str, session: str) -> bytes:
-    """Every byte of a response."""
-    body = json.dumps(request(model)).encode()
-    head = (
-        f"POST /v1/chat/completions HTTP/1.1\r\nhost: gateway\r\nx-session-id: {session}\r\n"
-        f"content-length: {len(body)}\r\n\r\n"
-    )
+def raw_answer(gateway: Gateway, model: str, session: str, api: Api) -> bytes:
+    """Every byte of a response, after which the connection ends."""
+    body = json.dumps(request(model, api=api)).encode()
+    lines = [f"{name}: {value}" for name, value in headers(session, api).items()]
+    lines += ["host: gateway", "connection: close", f"content-length: {len(body)}"]
+    path = gateway.url_of(api).partition("/v1")[2]
+    head = f"POST /v1{path} HTTP/1.1\r\n" + "\r\n".join(lines) + "\r\n\r\n"
     port = int(gateway.url.removesuffix("/v1").rpartition(":")[2])
     received = b""
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
@@ -212,35 +242,41 @@ def test_a_flood_arrives_whole_and_in_order(client: httpx.Client, gateway: Gatew
     )
 
 
-def test_overflow_once_is_over_when_the_request_is_smaller(client: httpx.Client, gateway: Gateway) -> None:
-    sizes = (2_000, 2_000, 100)
+@pytest.mark.parametrize("api", APIS)
+def test_overflow_once_is_over_when_the_request_is_smaller(client: httpx.Client, gateway: Gateway, api: Api) -> None:
     answers = [
-        client.post(
-            gateway.chat_url,
-            json=request("overflow_once", text="x" * size),
-            headers={"x-session-id": "overflow-once"},
-        ).status_code
-        for size in sizes
+        ask(client, gateway, "overflow_once", f"overflow-once-{api}", text="x" * size, api=api).status_code
+        for size in (2_000, 2_000, 100)
     ]
     assert answers == [400, 400, 200]
 
 
+FIRST_BYTES: dict[Api, bytes] = {
+    "chat": b": keepalive\n\n",
+    "responses": b": keepalive\n\n",
+    "messages": b'event: ping\ndata: {"type":"ping"}\n\n',
+}
+"""Of `keepalive`: a comment, or the event that means as little."""
+
+
+@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("model", ["hang_first", "hang_mid", "keepalive", "slow"])
-def test_an_endless_scenario_has_sent_its_head(client: httpx.Client, gateway: Gateway, model: str) -> None:
+def test_an_endless_scenario_has_sent_its_head(client: httpx.Client, gateway: Gateway, model: str, api: Api) -> None:
+    session = f"endless-{api}-{model}"
     with client.stream(
-        "POST", gateway.chat_url, json=request(model), headers={"x-session-id": f"endless-{model}"}
+        "POST", gateway.url_of(api), json=request(model, api=api), headers=headers(session, api)
     ) as response:
         assert response.status_code == 200
         received = response.iter_raw()
         if model == "hang_mid":
-            body = ""
-            while read_stream(body).text != "".join(OK_PIECES[:3]):
-                body += next(received).decode()
+            body = b""
+            while b'"three ' not in body:
+                body += next(received)
         elif model == "keepalive":
-            assert next(received) == b": keepalive\n\n"
+            assert next(received) == FIRST_BYTES[api]
         elif model == "slow":
             next(received)
-    gateway.wait_for("disconnect", session=f"endless-{model}")
+    gateway.wait_for("disconnect", session=session)
 
 
 def test_an_unknown_scenario_is_answered_with_those_that_exist(client: httpx.Client, gateway: Gateway) -> None:

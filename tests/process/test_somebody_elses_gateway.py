@@ -23,6 +23,19 @@ OPENING: Mapping[Api, int] = {"chat": 1, "responses": 4, "messages": 3}
 """Events that open a response of the mock."""
 
 
+CI = pytest.mark.ci
+
+OPENING_EVENTS: dict[Api, int] = {"chat": 1, "responses": 4, "messages": 3}
+"""Before the first piece of text."""
+
+
+PATHS: dict[Api, str] = {
+    "chat": "/v1/chat/completions",
+    "responses": "/v1/responses",
+    "messages": "/anthropic/v1/messages",
+}
+
+
 class Starter(ProcessStarter):
     pattern = "running on http://127"
     timeout = 60
@@ -65,6 +78,7 @@ def test_a_plain_answer(api: Api, mock: Mock) -> None:
     mock.script(says("two words"))
     ended = ask(mock, api)
     assert (ended.exit_code, ended.text, ended.result["attempts"]) == (0, "two words", 1)
+    assert mock.requests()[-1].path.endswith(PATHS[api])
 
 
 @APIS

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Literal, Protocol, assert_never, cast
+from typing import Protocol, assert_never, cast
 
 import anthropic
 import msgspec
@@ -30,10 +30,7 @@ from openai.types.responses import (
     ResponseInputItemParam,
     ResponseInputParam,
 )
-
-Api = Literal["chat", "responses", "messages"]
-
-APIS: tuple[Api, ...] = ("chat", "responses", "messages")
+from support.scripted_gateway import Api
 
 KEY = "any-key"
 MAX_TOKENS = 1_024

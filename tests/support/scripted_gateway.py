@@ -9,9 +9,15 @@ import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import httpx
 import msgspec
+
+Api = Literal["chat", "responses", "messages"]
+APIS: tuple[Api, ...] = ("chat", "responses", "messages")
+
+PATHS: dict[Api, str] = {"chat": "chat/completions", "responses": "responses", "messages": "messages"}
 
 PATIENCE_S = 20.0
 """How long a test waits for something that must happen."""
@@ -57,6 +63,10 @@ class Gateway:
     def chat_url(self) -> str:
         return f"{self.url}/chat/completions"
 
+    def url_of(self, api: Api) -> str:
+        """Where requests of a wire format are posted."""
+        return f"{self.url}/{PATHS[api]}"
+
     def log(self) -> list[LogLine]:
         return [msgspec.json.decode(line, type=LogLine) for line in self._log.read_bytes().splitlines()]
 
@@ -93,16 +103,24 @@ class Gateway:
         return msgspec.json.decode(answer.content, type=State)
 
 
-def request(model: str, *, stream: bool = True, text: str = "Hello.", usage: bool = False) -> dict[str, object]:
-    """A chat completions request of one user message."""
-    body: dict[str, object] = {
-        "model": model,
-        "stream": stream,
-        "messages": [{"role": "user", "content": text}],
-    }
+def request(
+    model: str, *, stream: bool = True, text: str = "Hello.", usage: bool = False, api: Api = "chat"
+) -> dict[str, object]:
+    """A request of one user message. `usage` asks for what chat completions alone has to be asked for."""
+    said = [{"role": "user", "content": text}]
+    body: dict[str, object] = {"model": model, "stream": stream, "input" if api == "responses" else "messages": said}
+    if api == "messages":
+        body["max_tokens"] = 1_024
     if usage:
         body["stream_options"] = {"include_usage": True}
     return body
+
+
+def headers(session: str, api: Api = "chat") -> dict[str, str]:
+    """With a key, as each format has it."""
+    if api == "messages":
+        return {"x-session-id": session, "x-api-key": "a-secret", "anthropic-version": "2023-06-01"}
+    return {"x-session-id": session, "authorization": "Bearer a-secret"}
 
 
 class Function(msgspec.Struct, frozen=True):
