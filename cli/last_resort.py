@@ -56,6 +56,15 @@ def end(folder: str) -> Ended | None:
     return Ended(sessions=sessions, total_ms=total_ms, killed=killed, survivors=survivors)
 
 
+def is_finished(folder: str) -> bool:
+    """Whether nothing is left of a supervisor that has ended: waits for its guard, as long as that may take."""
+    chain = pidfile.read(folder)
+    if chain is None or not _is_ours(chain.guard):
+        return True
+    processes.signal_identity(chain.guard, signal.SIGCONT)
+    return _gone_within(chain.guard, times.guard_gone_s())
+
+
 def is_alive(folder: str) -> bool:
     """Whether the supervisor in `folder` is there, whatever it does."""
     chain = pidfile.read(folder)

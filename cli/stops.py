@@ -2,7 +2,7 @@
 
 1. A receipt is one line, or one object of the array of `--json`, per session; problems are lines on stderr.
 2. What has ended, or was stopped before, is "already stopped", also a session that only the journal knows: asking
-   twice is no error.
+   twice is no error. Of a supervisor that ends meanwhile, whatever of, that is said once its guard has left nothing.
 3. `kill` does what it says also where the supervisor does not answer: last_resort.py ends it, with all that it serves.
    A single session of several cannot be ended that way; that is said. `cancel` is polite and names who is silent.
 4. A tool may do neither (L4): the doors turn it away, and where no door answers this command does.
@@ -219,13 +219,24 @@ def _await_receipt(stops: Stops, supervisors: Supervisors, target: Target) -> No
             case Receipt():
                 stops.receive(happening)
                 peer.waiting = False
-            case Refused() | Ended():  # its last session, or it, has ended since it was listed
+            case Refused():  # it has ended since it was listed
                 stops.add(Stopped(session_id=target.session_id, worker=target.worker, already_stopped=True))
                 peer.waiting = False
+            case Ended():
+                _supervisor_ended(stops, target, peer)
             case Silent():
                 _without_answer(stops, target, peer, happening)
             case Listing() | TurnedAway():
                 continue
+
+
+def _supervisor_ended(stops: Stops, target: Target, peer: Peer) -> None:
+    """Rule 2."""
+    if last_resort.is_finished(peer.folder):
+        stops.add(Stopped(session_id=target.session_id, worker=target.worker, already_stopped=True))
+    else:
+        words = f"the supervisor in {peer.folder} has ended and its guard has not; `haltline kill --all` ends it"
+        stops.complain(words, exits.UNAVAILABLE)
 
 
 def _without_answer(stops: Stops, target: Target, peer: Peer, silence: Silent) -> None:

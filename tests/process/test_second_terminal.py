@@ -423,6 +423,19 @@ def test_a_supervisor_with_a_hundred_streaming_sessions_obeys(tmp_path: Path) ->
         assert not left
 
 
+def test_a_supervisor_that_dies_during_the_stop_is_no_stop_before_nothing_is_left() -> None:
+    """F1, G2: who asked hears of it when the guard has gone, and not when the supervisor has."""
+    running = planted()
+    supervisor = members(running)["supervisor"]
+    asking = subprocess.Popen([*COMMAND, "cancel", session_of(running)], stdout=subprocess.PIPE, text=True)
+    running.until("cancel")
+    os.kill(supervisor, signal.SIGKILL)
+    said, _ = asking.communicate()
+    left = [one for one in survivors.descendants(os.getpid()) if one.pid != running.process.pid]
+    assert (left, asking.returncode, said) == ([], 0, f"{session_of(running)}: already stopped\n")
+    assert running.end().exit_code == 79
+
+
 @pytest.mark.ci
 def test_a_bug_that_a_stop_meets_ends_that_session_alone_with_a_receipt(tmp_path: Path) -> None:
     """P1: its workers are killed, whether or not the log takes the traceback; the others go on."""
