@@ -47,6 +47,16 @@ LONG_RETRY_AFTER_S = 600
 OVERFLOW_TOKENS = 8_192
 SMALLER = 0.9
 """A request is smaller when it has less than this share of the first one's bytes."""
+WINDOW_BYTES = 30_000
+"""Of a request that still fits a small window."""
+NO_WINDOW_NAMED = "Please reduce the length of the messages."
+LONG_TURNS = 3
+LONG_TEXT = 700
+"""Sentences of 18 bytes: three such turns fill a small window, and two of them with what every request holds do not."""
+SUMMARY = "The files were looked for. None was found."
+SLOW_SUMMARY_S = 0.02
+SLOW_SUMMARY_PIECES = 3_000
+"""60 s of them."""
 LONG_COMMAND = "sleep 15 & sleep 15; echo ended"
 """Three processes: the shell and two that wait 15 s. All obey SIGTERM."""
 THOUGHTS = (("I do not know yet. I had better look first.", False), ("What nobody may read.", True))
@@ -181,6 +191,41 @@ def overflow(turn: Turn) -> Iterator[Step]:
 def overflow_once(turn: Turn) -> Iterator[Step]:
     if turn.request.body_bytes >= turn.first_body_bytes * SMALLER:
         yield _overflow(turn)
+    else:
+        yield from ok(turn)
+
+
+def small_window(turn: Turn) -> Iterator[Step]:
+    if not turn.request.tools:  # a summary is asked for
+        yield from _say(SUMMARY)
+    else:
+        yield from _long_turns(turn, fits=turn.request.body_bytes <= WINDOW_BYTES)
+
+
+def small_window_slow(turn: Turn) -> Iterator[Step]:
+    if not turn.request.tools:
+        for number in range(1, SLOW_SUMMARY_PIECES + 1):
+            yield Piece(f"{number} ")
+            yield Sleep(SLOW_SUMMARY_S)
+        yield End()
+    else:
+        yield from _long_turns(turn, fits=turn.request.body_bytes <= WINDOW_BYTES)
+
+
+def small_window_full(turn: Turn) -> Iterator[Step]:
+    if not turn.request.tools:
+        yield from _say(SUMMARY)
+    else:
+        yield from _long_turns(turn, fits=turn.n <= LONG_TURNS)
+
+
+def _long_turns(turn: Turn, *, fits: bool) -> Iterator[Step]:
+    """Some turns with a long text and a call that only reads; what comes after them does not fit, or ends well."""
+    if not fits:
+        yield HttpError(status=400, fault=Fault(kind="overflow", message=NO_WINDOW_NAMED))
+    elif turn.n <= LONG_TURNS:
+        yield Piece(f"Turn {turn.n}. " + "I think about it. " * LONG_TEXT)
+        yield from _call("glob", pattern=f"*.{turn.n}")
     else:
         yield from ok(turn)
 
@@ -330,6 +375,9 @@ SCENARIOS: dict[str, Scenario] = {
         (error_event, "five pieces, then an in-stream overload error"),
         (overflow, "the provider's context overflow error, always"),
         (overflow_once, "the same until the request has become smaller, then ok"),
+        (small_window, "long turns, then the overflow error until they are summarised, then ok"),
+        (small_window_slow, "the same; a summary takes 60 s"),
+        (small_window_full, "the same; the overflow error for ever, summarised or not"),
         (length, "cut by the output limit in the text; then the rest"),
         (length_toolcall, "cut by the output limit in a call's arguments; then ok"),
         (tool_error, "a write that is sent again as it was until it succeeds"),

@@ -42,7 +42,7 @@ def all_cells() -> list[Cell]:
 
 def test_the_matrix_is_whole() -> None:
     cells = all_cells()
-    assert len(set(cells)) == len(cells) == 5 * (18 + 15 * 9) + (12 + 6 * 9)
+    assert len(set(cells)) == len(cells) == 6 * (18 + 15 * 9) + (12 + 6 * 9)
 
 
 @pytest.mark.timeout(3 * 3600)

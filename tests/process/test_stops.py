@@ -23,7 +23,7 @@ from support import after_a_stop, puppet_gateway, scripted_gateway, survivors, v
 from support.command import WITHIN_S
 from support.conversation import Conversation, Run, until
 from support.isolations import ISOLATIONS
-from support.puppet_gateway import DONE, PROGRAM, Order, Said, shell
+from support.puppet_gateway import DONE, PROGRAM, TURNS, Order, Said, shell
 from support.scripted_gateway import Gateway
 
 from haltline.protocol.events import CancelReceipt
@@ -108,6 +108,12 @@ def waiting(conversation: Conversation, _gateway: Gateway) -> None:
     conversation.until("retry")
 
 
+def summarising(conversation: Conversation, gateway: Gateway) -> None:
+    """After the turns and the request that did not fit, the one for a summary has been answered with headers."""
+    conversation.until(lambda event: (event["type"], event.get("handling")) == ("error", "compact"))
+    gateway.wait_for("response", session=conversation.session_id, count=conversation.greetings + TURNS + 2)
+
+
 def questioned(conversation: Conversation, _gateway: Gateway) -> None:
     conversation.until("approval")
 
@@ -174,6 +180,9 @@ class Row:
         return bool({"cancelled_killed", "outcome_unknown"} & set(self.statuses))
 
 
+LONG_TEXT = "I think about it. " * 1_000
+"""Nothing but a summary makes it shorter."""
+ECHOED = Said("tool", "1\n[exit code 0]")
 SLOW_PATTERN = "(a+)+$"
 """Takes longer than anybody waits on a line of `a` that ends otherwise."""
 TEXT = Order(text="one two three ", hangs=True)
@@ -205,6 +214,13 @@ STATES = (
         (asked_for("shell", "shell", text="I look. "), NOT_STARTED, NOT_STARTED, IN_TOOLS),
         ("cancelled_not_started", "cancelled_not_started"),
         asks=True,
+    ),
+    Row(
+        "in a compaction",
+        Order(text=LONG_TEXT, calls=shell("echo 1"), too_long=True, hangs=True),
+        summarising,
+        (asked_for("shell", text=LONG_TEXT), ECHOED, asked_for("shell", text=LONG_TEXT), ECHOED, BEFORE_TEXT),
+        ("done", "done"),
     ),
     Row("in a tool", LONG, in_place, IN_ITS_TOOL, ("cancelled_killed",), tool=("term",), killed=3, quick=True),
     Row(

@@ -77,6 +77,7 @@ class Conversation:
         vice: str = "",
         asks: bool = False,
         held: bool = False,
+        model: str = "puppet",
     ) -> None:
         """`held`: the workers' vice holds from the beginning."""
         self._home = Path(os.environ["HALTLINE_HOME"])
@@ -93,7 +94,7 @@ class Conversation:
         """Who was there without this conversation."""
         self.running = Running(
             [
-                *("chat", "-m", "puppet", "--base-url", base_url, "-C", str(workspace), "--json"),
+                *("chat", "-m", model, "--base-url", base_url, "-C", str(workspace), "--json"),
                 *("--isolation", isolation, "--approval-mode", "ask" if asks else "yolo", "--retry", "interactive"),
             ],
             command=(*MISBEHAVING, vice) if vice else COMMAND,

@@ -27,9 +27,10 @@ from support import survivors
 from support.chain import Member, members, seconds_until_gone, starters
 from support.command import WITHIN_S, Ended, Event, Running
 
+from haltline.gateway.scenarios import LONG_TURNS
 from haltline.protocol import times
 
-State = Literal["starting", "before_text", "text", "retry_wait", "question", "tool"]
+State = Literal["starting", "before_text", "text", "retry_wait", "question", "tool", "compacting"]
 STATES: tuple[State, ...] = get_args(State)
 Signal = Literal["KILL", "STOP", "SEGV"]
 SIGNALS: tuple[Signal, ...] = get_args(Signal)
@@ -95,6 +96,7 @@ _WAYS: dict[State, _Way] = {
     "text": _Way(("demo/slow",), _is("message", role="assistant", delta=True), "llm"),
     "retry_wait": _Way(("demo/overloaded", "--retry", "patient"), _is("retry")),
     "question": _Way(("demo/tool_tree",), _is("approval", answer=None), terminal=True),
+    "compacting": _Way(("demo/small_window_slow",), _is("error", handling="compact"), "llm"),
     "tool": _Way(("demo/tool_tree", "-y"), _is("tool_start"), "tool"),
 }
 
@@ -114,7 +116,7 @@ def expected(cell: Cell) -> frozenset[Said]:
     dead, stopped = cell.dead(), cell.stopped()
     if "client" in dead:
         return frozenset(Said(-getattr(signal, f"SIG{hit.signal}")) for hit in cell.hits if hit.member == "client")
-    lost = Said(79, "worker_failed")
+    lost = Said(79, "worker_failed", calls=_before(cell))
     if "supervisor" in dead:
         return frozenset({lost})
     if "supervisor" in stopped:
@@ -128,10 +130,19 @@ def expected(cell: Cell) -> frozenset[Said]:
     return _by_key(cell)
 
 
+def _before(cell: Cell) -> tuple[str, ...]:
+    """The results of the turns that came before the state."""
+    return ("done",) * LONG_TURNS if cell.state == "compacting" else ()
+
+
 def _by_key(cell: Cell) -> frozenset[Said]:
     """Stopped by the person. What the open call is told depends on who ended its tree."""
-    results = {"tool": ("cancelled_killed", "outcome_unknown"), "question": ("cancelled_not_started",)}
-    endings = {Said(130, "cancelled", calls=(status,)) for status in results.get(cell.state, ())}
+    results = {
+        "tool": (("cancelled_killed",), ("outcome_unknown",)),
+        "question": (("cancelled_not_started",),),
+        "compacting": (_before(cell),),
+    }
+    endings = {Said(130, "cancelled", calls=statuses) for statuses in results.get(cell.state, ())}
     return frozenset(endings or {Said(130, "cancelled")})
 
 

@@ -17,11 +17,12 @@ import msgspec
 
 from haltline.gateway.conversation import Turn
 from haltline.gateway.main import main, run_on
-from haltline.gateway.scenarios import RATE_LIMITED, SCENARIOS, Scenario
-from haltline.gateway.steps import End, Hang, HttpError, Piece, Step, ToolCall
+from haltline.gateway.scenarios import NO_WINDOW_NAMED, RATE_LIMITED, SCENARIOS, Scenario
+from haltline.gateway.steps import End, Fault, Hang, HttpError, Piece, Step, ToolCall
 
 PROGRAM = (os.path.abspath(__file__),)
 """For scripted_gateway.running."""
+TURNS = 2
 DONE = "done"
 """What the model says to anything that is no order, and after the results of its calls."""
 
@@ -36,6 +37,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     begun_call: str = ""
     """The name of a call of which half the arguments come."""
     hangs: bool = False
+    too_long: bool = False
+    """The same response TURNS times; what comes after the results does not fit, and a summary of it hangs."""
 
     @property
     def prompt(self) -> str:
@@ -111,6 +114,13 @@ def told_between(body: object, first: str, last: str) -> list[Said]:
 
 def puppet(turn: Turn) -> Iterator[Step]:
     order = _order(turn)
+    if not turn.request.tools:
+        yield Piece("so far ")
+        yield Hang()
+        return
+    if order is not None and order.too_long:
+        yield from _too_long(turn, order)
+        return
     if order is None or turn.request.messages[-1].role == "tool":
         yield Piece(DONE)
         yield End()
@@ -126,6 +136,16 @@ def puppet(turn: Turn) -> Iterator[Step]:
     if order.begun_call:
         yield ToolCall(order.begun_call, '{"path": "notes.txt", "content": "line 1\\nline 2\\nli')
     yield Hang() if order.hangs else End("tool_calls" if order.calls else "stop")
+
+
+def _too_long(turn: Turn, order: Order) -> Iterator[Step]:
+    if len(turn.results) == TURNS * len(order.calls):
+        yield HttpError(status=400, fault=Fault(kind="overflow", message=NO_WINDOW_NAMED))
+        return
+    yield Piece(order.text)
+    for name, arguments in order.calls:
+        yield ToolCall(name, json.dumps(arguments))
+    yield End("tool_calls")
 
 
 def _order(turn: Turn) -> Order | None:
