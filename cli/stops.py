@@ -100,6 +100,14 @@ class Stops:
             return
         self.complain(no_answer(peer, silence), exits.UNAVAILABLE)
 
+    def leave_to_guard(self, peer: Peer) -> bool:
+        """A supervisor that has ended (rule 2). True: nothing of it is left."""
+        finished = last_resort.is_finished(peer.folder)
+        if not finished:
+            words = f"the supervisor in {peer.folder} has ended and its guard has not; `haltline kill --all` ends it"
+            self.complain(words, exits.UNAVAILABLE)
+        return finished
+
     def finish(self, places: Places) -> int:
         if self._as_json:
             click.echo(msgspec.json.encode(self._rows).decode())
@@ -120,6 +128,7 @@ def no_answer(peer: Peer, silence: Silent) -> str:
 
 def stop_all(stops: Stops, places: Places, request: Request, *, within_s: float) -> int:
     """Every session of every supervisor, in parallel."""
+    ended: list[Peer] = []
     with Supervisors(places, request, within_s=within_s) as supervisors:
         for peer, happening in supervisors.happenings():
             match happening:
@@ -131,9 +140,14 @@ def stop_all(stops: Stops, places: Places, request: Request, *, within_s: float)
                     peer.waiting = False
                 case Silent():
                     stops.silent(peer, happening)
-                case Ended() | Listing():
+                case Ended():
+                    ended.append(peer)
+                case Listing():
                     continue
-        if stops.verb == "kill":
+        if stops.verb == "cancel":
+            for peer in ended:
+                stops.leave_to_guard(peer)
+        else:
             for peer in supervisors.peers:
                 if not last_resort.is_alive(peer.folder) and last_resort.is_guarded(peer.folder):
                     stops.end_supervisor(peer.folder)
@@ -223,20 +237,12 @@ def _await_receipt(stops: Stops, supervisors: Supervisors, target: Target) -> No
                 stops.add(Stopped(session_id=target.session_id, worker=target.worker, already_stopped=True))
                 peer.waiting = False
             case Ended():
-                _supervisor_ended(stops, target, peer)
+                if stops.leave_to_guard(peer):
+                    stops.add(Stopped(session_id=target.session_id, worker=target.worker, already_stopped=True))
             case Silent():
                 _without_answer(stops, target, peer, happening)
             case Listing() | TurnedAway():
                 continue
-
-
-def _supervisor_ended(stops: Stops, target: Target, peer: Peer) -> None:
-    """Rule 2."""
-    if last_resort.is_finished(peer.folder):
-        stops.add(Stopped(session_id=target.session_id, worker=target.worker, already_stopped=True))
-    else:
-        words = f"the supervisor in {peer.folder} has ended and its guard has not; `haltline kill --all` ends it"
-        stops.complain(words, exits.UNAVAILABLE)
 
 
 def _without_answer(stops: Stops, target: Target, peer: Peer, silence: Silent) -> None:
