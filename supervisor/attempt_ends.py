@@ -20,6 +20,7 @@ from haltline.supervisor import (
     ways_back,
     window,
 )
+from haltline.supervisor.failure_lines import show_error
 from haltline.supervisor.sending import is_current
 from haltline.supervisor.state import Attempt, Draft
 
@@ -42,7 +43,11 @@ def ended(d: Draft, message: AttemptEnded) -> None:
     )
     partial = failure is not None
     text = _close_attempt(d, attempt, message.usage, message.calls, phase="body", final=True, partial=partial)
-    window.fitted(d, attempt)
+    read = window.silently_cut(d, attempt, message.usage)
+    if read is None:
+        window.fitted(d, attempt)
+    elif failure is None:
+        show_error(d, failures.silently_cut(read, attempt.request_tokens, attempt.emitted), "compact")
     if failure is not None:
         ways_back.take(d, failure, text, message.calls, message.reasoning)
         return
@@ -106,6 +111,7 @@ def _fail(d: Draft, attempt: Attempt, facts: AttemptFailed) -> None:
         wall_s=d.wall_s,
         base_url=d.state.settings.base_url,
         api=d.state.settings.api,
+        over_window=attempt.purpose == "turn" and window.is_over(d.state),
     )
     text = _close_attempt(d, attempt, facts.usage, facts.calls, phase=facts.phase, final=False, partial=True)
     if attempt.purpose == "summary":

@@ -81,15 +81,20 @@ def normalise(
     wall_s: float,
     base_url: str = "",
     api: Api = "chat",
+    over_window: bool = False,
 ) -> Failure:
     """The failure that these facts describe. Never raises, whatever the body and the headers hold.
 
     `emitted`: text and reasoning deltas of this attempt that were passed on. `wall_s`: Unix seconds at arrival.
     `base_url`: where the request went; its host and port are named where the network failed. `api`: in which format.
+    `over_window`: the request is larger than the window that is known, so that a refusal in words of no known meaning
+    is about that (R67).
     """
     headers = {name.lower(): value for name, value in failed.headers.items()}
     evidence = failure_evidence.read(failed.status, headers, failed.body)
     verdict = _verdict(failed, evidence, phase)
+    if over_window and verdict.kind == "bad_request" and verdict.subkind is None:
+        verdict = Verdict(kind="context_overflow")
     resets_at_s = retry_after.reset_moment(evidence.hints, wall_s)
     # The moment at which a quota is full again is no wait that a retry could keep.
     hints = () if verdict.kind == "quota_exhausted" and resets_at_s is not None else evidence.hints
@@ -152,6 +157,17 @@ def of_finish(finish: Finish, *, has_text: bool, has_calls: bool, refusal: str, 
         emitted=emitted,
         message=said.what,
         advice=said.do,
+    )
+
+
+def silently_cut(read: int, sent: int, emitted: int) -> Failure:
+    """A server answered, and has read `read` of about `sent` tokens of the request (R71)."""
+    return Failure(
+        kind="context_overflow",
+        phase="body",
+        emitted=emitted,
+        message=f"the server has read {read:,} of about {sent:,} tokens of the request: it cuts what is too long "
+        "without saying so",
     )
 
 

@@ -5,6 +5,7 @@ Rules
 2. A request is measured as estimate.py counts it, times what providers were seen to count for the same text. A count
    too far from the estimate says nothing about the text: the server counts something else, or read only a part.
 3. Where no window is known, what was answered before is known to fit.
+4. A server that counts far less than was sent has cut the request without a word (R71): what it read is its window.
 """
 
 import math
@@ -14,8 +15,11 @@ from haltline.supervisor import arguments, estimate, feedback
 from haltline.supervisor.failures import Failure
 from haltline.supervisor.state import Attempt, Draft, SessionState
 
-PLAUSIBLE = (0.5, 3.0)
-"""Provider's count by ours, of text: 8 characters a token in spaces, 1.3 in digits or Chinese (rule 2)."""
+PLAUSIBLE = (0.6, 3.0)
+"""Provider's count by ours, of text: 6.7 characters a token in indented code, 1.3 in Chinese (rule 2)."""
+LEAST_READ, LEAST_SENT = 1_024, 4_096
+"""Tokens. A server that cuts has read at least its smallest window; smaller requests are cut by none, and smaller
+counts are no counts (rule 4)."""
 OUTPUT_MARGIN = 64
 """Tokens left free beside a lowered max_tokens: providers count the same input alike."""
 LEAST_OUTPUT = 256
@@ -45,6 +49,23 @@ def counted(d: Draft, attempt: Attempt, usage: Usage | None) -> None:
     """What a provider counted for a request of ours (rule 2)."""
     if usage is not None and not usage.estimated:
         _scale(d, usage.input + usage.cache_read + usage.cache_write, attempt.request_tokens)
+
+
+def silently_cut(d: Draft, attempt: Attempt, usage: Usage | None) -> int | None:
+    """How many tokens of an answered request were read, where that is far from all (rule 4); else None."""
+    if usage is None or usage.estimated:
+        return None
+    read = usage.input + usage.cache_read + usage.cache_write
+    if attempt.request_tokens < LEAST_SENT or not LEAST_READ <= read < PLAUSIBLE[0] * attempt.request_tokens:
+        return None
+    d.state.window_tokens = read
+    return read
+
+
+def is_over(state: SessionState) -> bool:
+    """The request that the present history makes is larger than the window that is known (R67)."""
+    known = size(state)
+    return known > 0 and measured(state, state.history) > known
 
 
 def fitted(d: Draft, attempt: Attempt) -> None:

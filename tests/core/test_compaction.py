@@ -264,6 +264,35 @@ def _renumbered(items: tuple[Item, ...]) -> tuple[Item, ...]:
     return made
 
 
+def test_a_refusal_in_unknown_words_of_a_request_above_the_known_window_is_an_overflow() -> None:
+    """R67: "request estimate > known window"; below it the same words are a bad request."""
+    body = '{"error":{"message":"the flux of this is not right"}}'
+    below = of(FOLDABLE, settings(window_tokens=50_000)).fail(status=400, body=body)
+    assert (below.result.kind, below.result.exit_code) == ("bad_request", 76)
+    task = "the task is long. " * 3_000
+    above = Drive(settings(window_tokens=9_000)).running(task).fail(status=400, body=body)
+    assert (above.result.kind, above.result.exit_code) == ("context_overflow", 55)
+
+
+def test_a_server_that_cuts_in_silence_is_told_of_and_gets_a_shorter_request_next() -> None:
+    """R71: 20,000 tokens were sent, 2,051 read."""
+    drive = of(talk(19)).say("I look.").end(read("a"), usage=Usage(input=2_051, output=5))
+    (error,) = [event for event in drive.told() if isinstance(event, events.Error)]
+    assert (error.kind, error.handling, error.emitted) == ("context_overflow", "compact", 1)
+    assert error.message.startswith("the server has read 2,051 of about 20,")
+    drive.runs("c1")
+    assert drive.state.window_tokens == 2_051
+    assert [(event.trigger, event.ok) for event in compactions(drive)] == [("window", True)]
+    assert size(drive.requests[-1]) < size(drive.requests[0]) * 0.5
+
+
+@pytest.mark.parametrize("count", [0, 10, 13_000, 30_000])
+def test_a_count_that_can_be_one_of_all_or_of_nothing_is_no_cut(count: int) -> None:
+    drive = of(talk(19)).end(read("a"), usage=Usage(input=count, output=5)).runs("c1").answer()
+    assert drive.result.counters == events.Counters()
+    assert not [event for event in drive.told() if isinstance(event, events.Error)]
+
+
 # max_tokens
 
 
