@@ -41,7 +41,7 @@ from haltline.protocol.messages import (
 )
 from haltline.protocol.settings import SessionSettings
 from haltline.protocol.times import WORKER_LEAVE_S, gone_s
-from haltline.supervisor import session
+from haltline.supervisor import listing, session
 from haltline.supervisor.clients import ClientId, ClientLane
 from haltline.supervisor.effects import (
     AnyEffect,
@@ -452,39 +452,11 @@ class SessionHost:
     # Looking
 
     def ps_rows(self) -> tuple[PsRow, ...]:
-        """The session's row, then one for each living worker."""
-        now = self._loop.time()
-        tool = session.current_tool(self._state)
-        workers = [
-            PsRow(
-                id=handle.worker_id,
-                session_id=self.session_id,
-                role=handle.role,
-                pid=handle.pid,
-                state="running" if handle.ready else "starting",
-                turn=0,
-                age_s=now - handle.started_s,
-                cpu_ms=0 if handle.heartbeat is None else handle.heartbeat.cpu_ms,
-                memory_kib=0 if handle.heartbeat is None else handle.heartbeat.pss_kib,
-                heartbeat_age_s=None if handle.heartbeat_s is None else now - handle.heartbeat_s,
-                tool=tool if handle.role == "tool" else None,
-            )
-            for handle in self.workers.alive()
-        ]
-        ages = [row.heartbeat_age_s for row in workers if row.heartbeat_age_s is not None]
-        own = PsRow(
-            id=self.session_id,
-            session_id=self.session_id,
-            role="session",
-            pid=os.getpid(),
-            state=session.ps_state(self._state),
-            turn=session.turn(self._state),
-            age_s=now - self._opened_s,
-            cpu_ms=sum(row.cpu_ms for row in workers),
-            memory_kib=sum(row.memory_kib for row in workers),
-            heartbeat_age_s=max(ages, default=None),
-            tool=tool,
-            model=self.settings.model,
-            cwd=self.settings.cwd,
+        return listing.rows(
+            self._state,
+            self.settings,
+            self.workers.alive(),
+            supervisor_pid=os.getpid(),
+            opened_s=self._opened_s,
+            now=self._loop.time(),
         )
-        return (own, *workers)
