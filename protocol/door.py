@@ -1,6 +1,6 @@
 """The one answer of a supervisor's door: `token ` and TOKEN_BYTES bytes, or `refused: WORDS` and a line end.
 
-supervisor/door.py gives it to whoever connects, cli/door.py reads it."""
+supervisor/door.py gives it to whoever connects, cli/supervisors.py reads it."""
 
 from typing import Final
 

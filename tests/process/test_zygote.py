@@ -10,10 +10,10 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Protocol
 
 import msgspec
 import pytest
+from conftest import Samples
 from support.chain import members, seconds_until_gone
 from support.checkout import ROOT
 from support.command import Event, Running
@@ -26,12 +26,6 @@ from haltline.supervisor import zygote_messages
 from haltline.supervisor.spawner import DEADLY, GONE, WorkerProcess, patience_s
 
 SLACK = 3
-
-
-class Samples(Protocol):
-    """See conftest.py."""
-
-    def __call__(self, quick: int, ci: int, exhaustive: int) -> int: ...
 
 
 def on_stage(body: str, *, log: str | None = None) -> object:
