@@ -8,14 +8,20 @@
    this one when it dies; elsewhere the delays of the ending do. Storms of deaths are looked at once a millisecond.
 4. A kept process and all that is below it outlive the call that started it (background.py). The end of a call spares
    them; the end of everything does not, but for those that its caller names.
+5. Who sees not even itself sees nobody, and to see nobody is no proof that nobody is there: a tool may have lowered our
+   limit of open files, or covered /proc with a mount. Then the worker ends, as by any bug of ours, and whoever is above
+   it ends the tree. Asked in each look: the first that is blind is the last.
 """
 
 import asyncio
 import contextlib
+import os
 import signal
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
+from haltline.protocol import processes
+from haltline.protocol.errors import BrokenInvariant
 from haltline.protocol.trees import Sweep, SweepResult, nobody
 from haltline.worker.tool.reach import Reach
 
@@ -77,7 +83,9 @@ class Tree:
         return self._reach.environment_of_kept(of_tools)
 
     def empty(self) -> bool:
-        """One look, past what is kept; what is dead is reaped first, so that a call leaves no zombies either."""
+        """One look, past what is kept; what is dead is reaped first, so that a call leaves no zombies either. Raises
+        BrokenInvariant (rule 5)."""
+        _must_see()
         self._reach.reap(self._watched.keys())
         return not self._reach.anything_alive(self._kept)
 
@@ -93,7 +101,7 @@ class Tree:
 
     def end(self, grace_s: float, spare: Pids = nobody) -> Awaitable[SweepResult]:
         """SIGTERM to everything, now, before this returns; after the grace SIGKILL, until nothing is left (rule 2).
-        `spare`: kept processes that are not meant."""
+        `spare`: kept processes that are not meant. Raises BrokenInvariant (rule 5)."""
         self._of_all = self._begin_or_join(self._of_all, grace_s, spare)
         return self._of_all.driver
 
@@ -109,7 +117,7 @@ class Tree:
         now = time.monotonic()
         until = now + grace_s + wait_s
         sweep = self._new_sweep(grace_s, now, nobody)
-        while (delay := sweep.step(now)) is not None and now < until:
+        while (delay := _step(sweep, now)) is not None and now < until:
             time.sleep(delay)
             now = time.monotonic()
 
@@ -117,9 +125,9 @@ class Tree:
         now = self._loop.time()
         if under_way is None or under_way.sweep.finished:
             sweep = self._new_sweep(grace_s, now, spare)
-            return _Ending(sweep, self._loop.create_task(self._drive(sweep, sweep.step(now))))
+            return _Ending(sweep, self._loop.create_task(self._drive(sweep, _step(sweep, now))))
         under_way.sweep.shorten_grace(now + grace_s)
-        under_way.sweep.step(now)
+        _step(under_way.sweep, now)
         self._died.set()
         return under_way
 
@@ -133,7 +141,7 @@ class Tree:
         """Look again when it is due, or when something has died (rule 3)."""
         while delay is not None:
             await self._death(delay)
-            delay = sweep.step(self._loop.time())
+            delay = _step(sweep, self._loop.time())
         return sweep.result
 
     async def _death(self, timeout_s: float) -> None:
@@ -153,3 +161,15 @@ class Tree:
             check()
         self._reach.reap(self._watched.keys())
         self._died.set()
+
+
+def _step(sweep: Sweep, now: float) -> float | None:
+    """Raises BrokenInvariant (rule 5)."""
+    _must_see()
+    return sweep.step(now)
+
+
+def _must_see() -> None:
+    """Rule 5. One small file, 15 microseconds."""
+    if processes.read_process(os.getpid()) is None:
+        raise BrokenInvariant("this worker sees no process, not even itself: no open file is left to it, or no /proc")
