@@ -24,6 +24,7 @@ from haltline.protocol.kinds import (
     Reason,
     Rung,
     Subkind,
+    Trigger,
 )
 from haltline.protocol.settings import Limits
 
@@ -112,7 +113,10 @@ class Retry(Event, tag="retry", frozen=True, kw_only=True):
 
 
 class Compaction(Event, tag="compaction", frozen=True, kw_only=True):
-    trigger: str
+    """The conversation was made shorter, or could not be by a tenth. Tokens of the next request, measured the same way
+    before and after."""
+
+    trigger: Trigger
     before_tokens: int
     after_tokens: int
     ok: bool

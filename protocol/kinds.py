@@ -44,6 +44,9 @@ more of its body; `tool` for failures that are no attempt's."""
 Purpose = Literal["turn", "summary"]
 """What an attempt is for: a turn's response, or a summary of older turns (E1)."""
 
+Trigger = Literal["overflow", "window"]
+"""Why a conversation is made shorter: the provider refused it (reactive), or its window is nearly full (proactive)."""
+
 Handling = Literal["feedback", "retry", "compact", "continue", "surface"]
 
 StreamTimer = Literal["connect", "first_event", "silence", "no_progress", "whole_request"]

@@ -27,6 +27,7 @@ import msgspec
 
 from haltline.protocol import events
 from haltline.protocol.conversation import Item
+from haltline.protocol.kinds import Trigger
 from haltline.protocol.messages import AttemptEnded
 from haltline.supervisor import (
     budget,
@@ -44,7 +45,7 @@ from haltline.supervisor import (
 from haltline.supervisor.effects import SwitchHistory
 from haltline.supervisor.failure_lines import show_error, show_retry
 from haltline.supervisor.failures import Failure
-from haltline.supervisor.state import Compaction, Draft, SessionState, Trigger
+from haltline.supervisor.state import Compaction, Draft, SessionState
 
 REACTIVE = 10
 """In a run (E2)."""

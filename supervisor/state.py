@@ -13,7 +13,7 @@ import msgspec
 from haltline.protocol.conversation import AssistantMessage, Item, ToolCall, Usage, UserMessage
 from haltline.protocol.events import AnyEvent, Counters
 from haltline.protocol.ids import Role, SessionId, WorkerId
-from haltline.protocol.kinds import Phase, Purpose
+from haltline.protocol.kinds import Phase, Purpose, Trigger
 from haltline.protocol.messages import Outcome
 from haltline.protocol.settings import SessionSettings
 from haltline.supervisor.approval import Grants
@@ -34,10 +34,6 @@ SessionPhase = Literal[
     "compacting",  # a summary of older turns is due, or is being written
     "cancelling",  # a stop is going on
 ]
-
-
-Trigger = Literal["overflow", "window"]
-"""Why a conversation is made shorter: the provider refused it (reactive), or its window is nearly full (proactive)."""
 
 
 class Seat(msgspec.Struct, frozen=True, kw_only=True):
