@@ -129,16 +129,18 @@ def _stop_hearing(signals_fd: int) -> bool:
 
 def _start_chain() -> tuple[Chain, int]:
     """Rule 4. Raises ConfigurationProblem where there is no private folder for the sockets, or no process left."""
-    from haltline.protocol import linux, secrets
-    from haltline.protocol.endpoints import Endpoints, Places
+    from haltline.protocol import linux, secrets, signposts
+    from haltline.protocol.endpoints import Endpoints, Places, usual
     from haltline.protocol.errors import ConfigurationProblem
     from haltline.supervisor import chain as chains
 
     places = Places(os.environ, os.getuid())
     name = os.urandom(4).hex()
-    folder = f"{places.runtime}/{name}"
+    folder = os.path.abspath(f"{places.runtime}/{name}")
     Endpoints(folder)  # refuses a folder whose socket paths would not fit
     _make_private(places.runtime, folder, places.runtime_by)
+    if places.needs_signpost():
+        signposts.put_up(folder, usual(os.getuid()))
     secrets.blank_block()  # for this process and all its forks: tools run under the same user id
     linux.set_not_dumpable()
     chain = chains.Chain(folder, log_kept=f"{places.logs}/{name}.log")

@@ -20,7 +20,7 @@ import msgspec
 import zmq
 
 from haltline.cli.lane import LAST_WORDS_S, Context, Lane, new_context
-from haltline.protocol import pidfile, processes
+from haltline.protocol import pidfile, processes, signposts
 from haltline.protocol.client_messages import Listing, Receipt, Refused, ToSupervisor, Welcome
 from haltline.protocol.door import LONGEST_BYTES, Granted, TurnedAway, decode
 from haltline.protocol.endpoints import Endpoints, Places
@@ -217,28 +217,39 @@ def looked_in(places: Places) -> str:
 
 
 def _endpoints(places: Places) -> list[Endpoints]:
-    found: list[Endpoints] = []
+    """One for each folder, by however many ways it is found."""
+    found: dict[tuple[int, int], Endpoints] = {}
     for runtime in places.runtimes():
         for folder in _folders(places, runtime):
-            with contextlib.suppress(ConfigurationProblem, UnicodeEncodeError):  # no socket can have such a path
-                found.append(Endpoints(folder))
-    return found
+            # What may be raised: it has gone meanwhile; or no socket can have such a path.
+            with contextlib.suppress(OSError, ConfigurationProblem, UnicodeEncodeError):
+                facts = os.stat(folder)
+                found.setdefault((facts.st_dev, facts.st_ino), Endpoints(folder))
+    return list(found.values())
 
 
 def _folders(places: Places, runtime: str) -> list[str]:
     """Anybody may have made a folder of that name in a temporary directory: only the user's own is looked into, or the
     one that HALTLINE_HOME names."""
     try:
-        if places.runtime_by != "HALTLINE_HOME" and os.stat(runtime).st_uid != os.getuid():
+        uid = os.getuid()
+        if places.runtime_by != "HALTLINE_HOME" and os.stat(runtime).st_uid != uid:
             return []
         with os.scandir(runtime) as entries:
-            return sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
+            return sorted(folder for entry in entries if (folder := _folder(entry, uid)) is not None)
     except FileNotFoundError:
         return []
     except OSError as error:
         if runtime != places.runtime:
             return []
         raise ConfigurationProblem(f"cannot look for supervisors in {runtime}: {error.strerror}") from error
+
+
+def _folder(entry: os.DirEntry[str], uid: int) -> str | None:
+    """A supervisor's, or what a link of a supervisor elsewhere leads to."""
+    if entry.is_symlink():
+        return signposts.target(entry.path, uid)
+    return entry.path if entry.is_dir(follow_symlinks=False) else None
 
 
 def _read(door: socket.socket, answer: bytearray) -> bool:

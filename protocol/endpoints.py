@@ -17,6 +17,11 @@ SOCKET_PATH_BYTES = 100
 _NAMES_BYTES = len("/12345678/broadcast")
 
 
+def usual(uid: int) -> tuple[str, ...]:
+    """The runtime folders that a user's number alone names, the one that outlives a login first."""
+    return (f"/tmp/haltline-{uid}", f"/run/user/{uid}/haltline")
+
+
 class Places:
     """Folders of a user. HALTLINE_HOME puts all three under one folder. `runtime_by`: the variable that said where
     `runtime` lies, "" for none. Raises ConfigurationProblem for a path that is not UTF-8, which no message and no
@@ -49,12 +54,17 @@ class Places:
             self.runtime_by = ""
 
     def runtimes(self) -> tuple[str, ...]:
-        """Where supervisors of this user may be found: `runtime`, and where one would have put its sockets that was
-        started with other variables (a login without XDG_RUNTIME_DIR, cron). With HALTLINE_HOME there alone."""
+        """Where supervisors of this user may be found: `runtime`, and where one that was started with other variables
+        would have put its sockets (a login without XDG_RUNTIME_DIR, cron) or a link to them (signposts.py). With
+        HALTLINE_HOME there alone."""
         if self.runtime_by == "HALTLINE_HOME":
             return (self.runtime,)
-        usual = (self.runtime, f"/run/user/{self._uid}/haltline", f"/tmp/haltline-{self._uid}")
-        return tuple(dict.fromkeys(usual))
+        return tuple(dict.fromkeys((self.runtime, *reversed(usual(self._uid)))))
+
+    def needs_signpost(self) -> bool:
+        """Whether a terminal with another environment could not know where `runtime` lies (signposts.py). With
+        HALTLINE_HOME it is not meant to."""
+        return self.runtime_by != "HALTLINE_HOME" and self.runtime not in usual(self._uid)
 
     @property
     def journal(self) -> str:

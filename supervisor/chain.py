@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import os
 
-from haltline.protocol import deaths
+from haltline.protocol import deaths, signposts
+from haltline.protocol.endpoints import usual
 from haltline.protocol.errors import ConfigurationProblem
 from haltline.protocol.terminal import SharedTerminal
 
@@ -125,6 +126,7 @@ def remove_folder(folder: str) -> None:
         for name in folders:
             _try(os.unlink if os.path.islink(f"{parent}/{name}") else os.rmdir, f"{parent}/{name}")
     _try(os.rmdir, folder)
+    signposts.take_down(folder, usual(os.getuid()))
 
 
 def _try(remove: Callable[[str], None], path: str) -> None:

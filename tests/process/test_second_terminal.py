@@ -392,6 +392,28 @@ def test_what_was_started_with_other_variables_is_found(home: Path, monkeypatch:
             usual.rmdir()
 
 
+@pytest.mark.parametrize("variable", ["TMPDIR", pytest.param("XDG_RUNTIME_DIR", marks=pytest.mark.ci)])
+def test_what_was_started_with_a_folder_of_its_own_is_found_by_any_terminal(
+    home: Path, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """M1: no variable of a second terminal says where the sockets of the first one's run are."""
+    monkeypatch.delenv("HALTLINE_HOME")
+    monkeypatch.setenv("XDG_STATE_HOME", str(home))
+    with monkeypatch.context() as first:
+        first.setenv(variable, str(home))
+        running = streaming()
+    session_id = session_of(running)
+    (folder,) = home.glob(f"haltline*/*/sessions/{session_id}")
+    link = Path(f"/tmp/haltline-{os.getuid()}") / folder.parent.parent.name
+    assert link.readlink() == folder.parent.parent
+    assert session_id in [row.id for row in ps()]
+    assert receipts(run("cancel", session_id, "--json")) == [stopped(session_id)]
+    assert running.end().exit_code == 130
+    assert not link.is_symlink()
+    with contextlib.suppress(OSError):  # it was there, or somebody else uses it by now
+        link.parent.rmdir()
+
+
 @pytest.mark.ci
 @pytest.mark.timeout(180)
 def test_a_supervisor_with_a_hundred_streaming_sessions_obeys(tmp_path: Path) -> None:
