@@ -147,12 +147,11 @@ class Loop:
         is done here (ended; left: not all of it could be): what is below them has nobody else. A guard that went first
         was shot: then the supervisor's end counts, and zygote and workers go by themselves."""
         self._owned.leave()
-        if self._ends_gone_within(GUARD_WITHIN_S):
-            return "gone"
-        if self._supervisor_fd is not None:
+        in_order = self._ends_gone_within(GUARD_WITHIN_S)
+        if not in_order and self._supervisor_fd is not None:
             deaths.kill(self._supervisor_fd)
-        if self._ends_gone_within(times.guard_gone_s()):
-            self._owned.clear_away()
+        if in_order or self._ends_gone_within(times.guard_gone_s()):
+            self._owned.clear_away()  # whoever should have done it may have been shot
             return "gone"
         return "ended" if self._owned.stand_in_for_guard() else "left"
 

@@ -38,6 +38,19 @@ def test_a_stopped_guard_hinders_nobody_and_is_gone_with_the_rest(
     assert running.end().exit_code == {"ctrl_c": 130, "client": -signal.SIGKILL, "supervisor": 79}[then]
 
 
+def test_guard_and_supervisor_shot_at_once_leave_no_folder(tmp_path: Path) -> None:
+    """G2: nobody but the client is left who could remove it."""
+    running = Running(["run", "-m", "demo/slow", "--json", "hi"], extra={"HALTLINE_HOME": str(tmp_path / "h")})
+    running.until("message")
+    pids = members(running)
+    runtime = tmp_path / "h" / "run"
+    before = os.listdir(runtime)
+    for member in ("guard", "supervisor"):
+        os.kill(pids[member], signal.SIGKILL)
+    assert running.end().exit_code == 79
+    assert (len(before), os.listdir(runtime)) == (1, [])
+
+
 def test_the_work_of_a_guard_that_does_not_go_is_done_by_the_client(tmp_path: Path) -> None:
     """Whatever it hangs in: it is ended with all that is below it, and its folder is gone."""
     folder = tmp_path / "run"
