@@ -137,8 +137,8 @@ def kill_answered_s() -> float:
 
 
 def client_lost_s() -> float:
-    """From the death of the client to the supervisor's own end, without what a worker costs that does not leave: there the
-    guard may end the supervisor first, and sweeps in its place; a stopped supervisor is found that much sooner."""
+    """From the death of the client to the supervisor's own end, without what a worker costs that does not leave: there
+    the guard may end the supervisor first, and sweeps in its place; a stopped one is found that much sooner."""
     return stop_s(DEATH_GRACE_S) + WORKER_LEAVE_S + ZYGOTE_LEAVE_S
 
 
