@@ -23,6 +23,7 @@ import msgspec
 
 from haltline.protocol import times
 from haltline.protocol.errors import ConfigurationProblem, JournalFailed
+from haltline.protocol.utf8 import is_utf8
 
 SCHEMA: Final = 1
 """PRAGMA user_version. Raised when rows change their meaning."""
@@ -65,7 +66,10 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
 
 def named(path: str, head: str, /, most: int = 2) -> tuple[str, ...]:
     """Sessions of the file whose ids begin with `head`, `most` at most. Reads only, holds up no writer, and waits for
-    none: a file that is not there, not ours, or cannot be read now has no session."""
+    none: a file that is not there, not ours, or cannot be read now has no session. No id begins with what is not
+    UTF-8."""
+    if not is_utf8(head):
+        return ()
     found: list[str] = []
     uri = f"file:{urllib.parse.quote(path)}?mode=ro"
     try:

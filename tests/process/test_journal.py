@@ -309,6 +309,7 @@ def test_sessions_are_found_by_the_beginning_of_their_names_without_holding_up_a
     assert find(str(path), "a", most=9) == ("a0000000", "ab000000", "ab000001")
     assert find(str(path), "c") == (("c0000000",) if closed else ())
     assert find(str(path), "b1") == ()
+    assert find(str(path), os.fsdecode(b"a\xff")) == ()
     if not closed:
         journal.close()
 
