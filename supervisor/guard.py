@@ -2,8 +2,8 @@
 
 Bare on purpose: it is forked before anything is imported and costs a few MiB.
 
-1. Client gone: the terminal gets its settings back, if the client still had it. The supervisor has CLIENT_LOST_S to
-   stop everything and leave; then it is killed.
+1. Client gone: the terminal gets its settings back, if the client still had it. The supervisor, woken if somebody has
+   stopped it, has CLIENT_LOST_S to stop everything and leave; then it is killed.
 2. Supervisor gone: workers and zygote have GUARD_PATIENCE_S to leave by themselves (their tools get 1 s of grace);
    then everything below the guard is killed until it is seen empty.
 3. Nothing below: the runtime folder is removed and the guard exits; the client waits for that, so its exit
@@ -86,6 +86,7 @@ def _watch(chain: Chain, supervisor_pidfd: int) -> None:
         if chain.client_pidfd in ready:
             poll.unregister(chain.client_pidfd)
             kill_at = time.monotonic() + CLIENT_LOST_S
+            deaths.kill(supervisor_pidfd, signal.SIGCONT)
             chain.terminal.restore()
         if supervisor_pidfd in ready:
             return

@@ -38,6 +38,18 @@ def test_a_stopped_guard_hinders_nobody_and_is_gone_with_the_rest(
     assert running.end().exit_code == {"ctrl_c": 130, "client": -signal.SIGKILL, "supervisor": 79}[then]
 
 
+def test_a_stopped_supervisor_is_woken_for_the_end_of_its_client() -> None:
+    """G2, F10: nobody is left who could continue it, and a tool's tree would live for as long as the guard waits."""
+    running = Running(["run", "-m", "demo/tool_tree", "-y", "--json", "hi"])
+    running.until("tool_start")
+    pids = members(running)
+    os.kill(pids["supervisor"], signal.SIGSTOP)
+    began = time.monotonic()
+    os.kill(pids["client"], signal.SIGKILL)
+    seconds_until_gone(began, times.DEATH_S * SLACK)
+    running.end()
+
+
 def test_guard_and_supervisor_shot_at_once_leave_no_folder(tmp_path: Path) -> None:
     """G2: nobody but the client is left who could remove it."""
     running = Running(["run", "-m", "demo/slow", "--json", "hi"], extra={"HALTLINE_HOME": str(tmp_path / "h")})
