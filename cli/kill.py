@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from haltline.cli.stops import Stops, stop_all, stop_one
+from haltline.cli.stops import Stops, stop_all, stop_these
 from haltline.protocol import times
 from haltline.protocol.client_messages import KillRequest
 from haltline.protocol.endpoints import Places
@@ -20,18 +20,18 @@ from haltline.protocol.ids import ROLES, Role
 EXAMPLES: Final = """\b
 Examples:
   haltline kill 9f3a21bc
-  haltline kill 9f3a21bc --worker tool
+  haltline kill 9f3a21bc/tool
   haltline kill --all
 """
 
 
-def _kill(*, typed: str | None, everything: bool, worker: Role | None, as_json: bool) -> int:
+def _kill(*, typed: tuple[str, ...], everything: bool, worker: Role | None, as_json: bool) -> int:
     places = Places(os.environ, os.getuid())
     stops = Stops("kill", as_json=as_json)
-    if (typed is None) != everything:
+    if bool(typed) == everything:
         raise UsageProblem("name one session or worker, or --all (see `haltline ps`)")
-    if typed is not None:
-        return stop_one(stops, places, typed, worker, within_s=times.kill_answered_s())
+    if typed:
+        return stop_these(stops, places, typed, worker, within_s=times.kill_answered_s())
     if worker is not None:
         raise UsageProblem("--worker is for one session: name it")
     return stop_all(stops, places, KillRequest(session_id=None), within_s=times.kill_answered_s())
@@ -40,7 +40,7 @@ def _kill(*, typed: str | None, everything: bool, worker: Role | None, as_json: 
 command = click.Command(
     "kill",
     params=[
-        click.Argument(["typed"], metavar="ID", required=False),
+        click.Argument(["typed"], metavar="ID...", nargs=-1),
         click.Option(
             ["--worker"], type=click.Choice(ROLES), help="This worker of the session alone; a new one takes its place."
         ),
@@ -49,6 +49,7 @@ command = click.Command(
     ],
     callback=_kill,
     help="End a session, or one worker of it, at once and with everything under it, and print the receipt. ID: of a "
-    "session or a worker, as `ps` shows it, or the beginning of it. Works also where nothing answers any more.",
+    "session or a worker, as `ps` shows it, or the beginning of it; also several. Works also where nothing "
+    "answers any more.",
     epilog=EXAMPLES,
 )

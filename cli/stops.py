@@ -9,6 +9,7 @@
 """
 
 import os
+from collections.abc import Sequence
 from typing import Final, Literal
 
 import click
@@ -154,7 +155,20 @@ def stop_all(stops: Stops, places: Places, request: Request, *, within_s: float)
     return stops.finish(places)
 
 
-def stop_one(stops: Stops, places: Places, typed: str, worker: Role | None, *, within_s: float) -> int:
+def stop_these(stops: Stops, places: Places, typed: Sequence[str], worker: Role | None, *, within_s: float) -> int:
+    """One after the other; one that means nothing, or much, keeps the others from nothing. Raises UsageProblem where
+    it is the only one."""
+    for one in typed:
+        try:
+            _stop_one(stops, places, one, worker, within_s=within_s)
+        except UsageProblem as problem:
+            if len(typed) == 1:
+                raise
+            stops.complain(str(problem), exits.USAGE)
+    return stops.finish(places)
+
+
+def _stop_one(stops: Stops, places: Places, typed: str, worker: Role | None, *, within_s: float) -> None:
     """The session, or the worker, that is meant by `typed`. Raises UsageProblem where it means nothing, or much."""
     with Supervisors(places, ListRequest(), within_s=ANSWER_S) as supervisors:
         listed, silent = _listed(stops, supervisors, typed)
@@ -167,7 +181,7 @@ def stop_one(stops: Stops, places: Places, typed: str, worker: Role | None, *, w
         target = _the_one(typed, targets.meant(typed, (*known, *mute)))
         if target is None:
             _not_live(stops, places, typed, (*known, *mute), silent)
-            return stops.finish(places)
+            return
         target = _chosen(stops.verb, typed, target, worker)
         answering = {one.session_id: peer for one, peer in known.items()}.get(target.session_id)
         if answering is None:
@@ -175,7 +189,6 @@ def stop_one(stops: Stops, places: Places, typed: str, worker: Role | None, *, w
         else:
             supervisors.ask(answering, _request(stops.verb, target), within_s=within_s)
             _await_receipt(stops, supervisors, target)
-    return stops.finish(places)
 
 
 def _listed(
@@ -189,7 +202,7 @@ def _listed(
             case Listing(rows=rows):
                 listed[peer] = rows
                 peer.waiting = False
-                if any(row.id == typed for row in rows):
+                if any(typed in (row.id, targets.shown(row)) for row in rows):
                     break
             case Refused(words=words) | TurnedAway(words=words):
                 stops.complain(words, exits.NO_PERMISSION)

@@ -1,5 +1,7 @@
 """A tool call in one line of words: its name and the head of what matters among its arguments. Pure."""
 
+import contextlib
+import re
 from typing import Final
 
 import msgspec
@@ -19,6 +21,11 @@ class _Heads(msgspec.Struct, frozen=True):
     pattern: str | None = None
     path: str | None = None
 
+
+_BEGUN: Final = re.compile(r'"(?:command|pattern|path)"\s*:\s*"((?:[^"\\]|\\.)*)')
+"""The first of them in a JSON object of which only the beginning is there."""
+_LONGEST_ESCAPE: Final = len("\\ud83d\\ude0")
+"""A pair of surrogates without its last character."""
 
 _decoder: Final = msgspec.json.Decoder(_Heads)
 
@@ -44,6 +51,21 @@ def head(name: str, arguments_raw: str) -> str:
     except (msgspec.DecodeError, UnicodeError):
         said = arguments_raw
     return fit(one_line(f"{name} {said[:_RAW_LOOKED_AT]}"), HEAD_COLUMNS)
+
+
+def of_listing(tool: str) -> str:
+    """As `head`, of what a supervisor lists: a name and the beginning of its arguments, which may end anywhere."""
+    name, _, arguments_raw = tool.partition(" ")
+    said = _BEGUN.search(arguments_raw)
+    return head(name, arguments_raw) if said is None else fit(one_line(f"{name} {_text(said[1])}"), HEAD_COLUMNS)
+
+
+def _text(begun: str) -> str:
+    """What a JSON string that may be cut says, as far as it is whole; `begun`: what follows its first quote."""
+    for cut in range(min(len(begun), _LONGEST_ESCAPE) + 1):
+        with contextlib.suppress(msgspec.DecodeError, UnicodeError):
+            return msgspec.json.decode(f'"{begun[: len(begun) - cut]}"', type=str)
+    return begun
 
 
 def outcome(result: ToolResult) -> str:

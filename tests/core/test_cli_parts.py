@@ -12,10 +12,11 @@ from haltline.cli.interrupts import Interrupted, Presses
 from haltline.cli.lines_in import LineReader
 from haltline.cli.printable import fit, one_line
 from haltline.cli.prompt_text import Given, compose, read_all
-from haltline.cli.ps import table
+from haltline.cli.ps import by_age, table
 from haltline.cli.questions import KEYS, Questions, Reply, no_answer
 from haltline.cli.seen import UNOPENED, Seen
 from haltline.cli.silence import Silence
+from haltline.cli.tool_words import of_listing
 from haltline.cli.version import VERSION
 from haltline.protocol import events
 from haltline.protocol.client_messages import PsRow
@@ -242,24 +243,73 @@ def test_the_last_line_that_the_client_writes_itself() -> None:
     assert (before.seq, before.session_id, msgspec.to_builtins(before.event)["exit_code"]) == (1, UNOPENED, 143)
 
 
+PS_ROWS = [
+    PsRow(
+        id="abcdef01", role="session", session_id="abcdef01", pid=7, state="running", turn=3, age_s=3725.0, cpu_ms=1500,
+        memory_kib=2048, heartbeat_age_s=0.25, tool='shell {"command":"sleep 60 & echo \\"a b', model="m",
+        cwd="/" + "d" * 50,
+    ),
+    PsRow(
+        id="tool-abcdef01-2-355a240ca061", role="tool", session_id="abcdef01", pid=42, state="running", turn=0,
+        age_s=9.0, cpu_ms=0, memory_kib=0, heartbeat_age_s=None, tool=None,
+    ),
+]  # fmt: skip
+
+
 def test_ps_shows_a_table() -> None:
-    rows = [
-        PsRow(
-            id="abcdef01", role="session", pid=7, state="running", turn=3, age_s=3725.0, cpu_ms=1500, memory_kib=2048,
-            heartbeat_age_s=0.25, tool="shell sleep 60", model="m", cwd="/" + "d" * 50,
-        ),
-        PsRow(
-            id="tool-abcdef01-2-355a240ca061", role="tool", pid=42, state="running", turn=0, age_s=9.0, cpu_ms=0,
-            memory_kib=0, heartbeat_age_s=None, tool=None,
-        ),
-    ]  # fmt: skip
-    assert table(rows).splitlines() == [
-        "ID        ROLE     PID  STATE    TURN  AGE      CPU    MEMORY   HEARTBEAT  TOOL            MODEL  CWD",
-        "abcdef01  session  7    running  3     1:02:05  1.5 s  2.0 MiB  0.2 s      shell sleep 60  m      /"
+    call = 'shell sleep 60 & echo "a b'
+    assert table(PS_ROWS, columns=None).splitlines() == [
+        f"ID             ROLE     PID  STATE    TURN  AGE      CPU    MEMORY   HEARTBEAT  {'TOOL':26}  MODEL  CWD",
+        f"abcdef01       session  7    running  3     1:02:05  1.5 s  2.0 MiB  0.2 s      {call}  m      /"
         + "d" * 38
         + "\u2026",
-        "  tool-2  tool     42   running  -     0:09     0.0 s  0.0 MiB  -          -               -      -",
+        f"abcdef01/tool  tool     42   running  -     0:09     0.0 s  0.0 MiB  -          {'-':26}  -      -",
     ]
+
+
+def test_ps_fits_a_terminal() -> None:
+    """What tells least about which session to stop goes first; the call takes what is left."""
+    assert table(PS_ROWS, columns=80).splitlines() == [
+        "ID             ROLE     PID  STATE    TURN  AGE      CPU    TOOL",
+        "abcdef01       session  7    running  3     1:02:05  1.5 s  shell sleep 60 & ec\u2026",
+        "abcdef01/tool  tool     42   running  -     0:09     0.0 s  -",
+    ]
+    for columns in range(1, 200):
+        assert max(map(len, table(PS_ROWS, columns=columns).splitlines())) <= columns
+    assert table(PS_ROWS, columns=200) == table(PS_ROWS, columns=None)
+
+
+def test_ps_shows_the_oldest_session_first_with_its_workers_behind_it() -> None:
+    young, old = (msgspec.structs.replace(PS_ROWS[0], id=one, session_id=one) for one in ("young", "old"))
+    young = msgspec.structs.replace(young, age_s=1.0)
+    workers = [
+        msgspec.structs.replace(PS_ROWS[1], id=f"{role}-{one}", session_id=one, role=role)
+        for one in ("young", "old")
+        for role in ("llm", "tool")
+    ]
+    expected = [old, workers[2], workers[3], young, workers[0], workers[1]]
+    assert by_age([young, *workers[:2], old, *workers[2:]]) == by_age([old, *workers[2:], young, *workers[:2]])
+    assert by_age([young, *workers[:2], old, *workers[2:]]) == expected
+
+
+@pytest.mark.parametrize(
+    ("listed", "shown"),
+    [
+        ('shell {"command":"sleep 600"}', "shell sleep 600"),
+        ('shell {"background":true,"command":"cd x && sle', "shell cd x && sle"),
+        ('shell {"command": "say \\"a\\\\', 'shell say "a\\'),
+        ('shell {"command":"a \\', "shell a"),
+        ('shell {"command":"a \\ud83d\\ude0', "shell a"),
+        ('shell {"command":"a\\nb \\u001b[31m', "shell a b \u241b[31m"),
+        ('edit_file {"path":"a.py","old":"command', "edit_file a.py"),
+        ('mcp {"query":"a b', 'mcp {"query":"a b'),
+        ("glob", "glob"),
+        ("shell []", "shell []"),
+    ],
+)
+def test_a_call_is_listed_as_the_run_itself_shows_it(listed: str, shown: str) -> None:
+    """Of its arguments only the beginning is known, and it may end anywhere."""
+    assert of_listing(listed) == shown
 
 
 def test_the_version_is_the_packages(request: pytest.FixtureRequest) -> None:

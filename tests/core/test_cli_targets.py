@@ -34,6 +34,12 @@ LIVE = (SESSION_A, LLM_OF_A, TOOL_OF_A, SESSION_B, LLM_OF_B)
         ("llm-1", (LLM_OF_A, LLM_OF_B)),
         ("tool-2", (TOOL_OF_A,)),
         ("tool-1", ()),
+        ("ab120000/llm", (Target(session_id=A, worker="llm"),)),
+        ("ab1/tool", (Target(session_id=A, worker="tool"),)),
+        ("ab/llm", (Target(session_id=A, worker="llm"), Target(session_id=B, worker="llm"))),
+        ("ab1/", ()),
+        ("/llm", ()),
+        ("ab1/ll", ()),
         ("llm-ab120000-9", (Target(session_id=A, worker="llm", worker_id=WorkerId("llm-ab120000-9")),)),
     ],
 )
@@ -49,7 +55,12 @@ def test_an_id_that_is_also_a_beginning_means_itself() -> None:
 
 def test_the_parts_of_a_workers_id() -> None:
     assert (short(A_TOOL), short("odd")) == ("tool-2", "odd")
-    assert [session_of(typed) for typed in (A_TOOL, "tool-2", "ab12")] == ["ab120000", "tool-2", "ab12"]
+    assert [session_of(typed) for typed in (A_TOOL, "tool-2", "ab12", "ab12/llm")] == [
+        "ab120000",
+        "tool-2",
+        "ab12",
+        "ab12",
+    ]
 
 
 def test_a_receipt_is_a_line_for_people_and_an_object_for_programs() -> None:

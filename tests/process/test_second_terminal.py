@@ -182,6 +182,10 @@ def test_what_is_not_there_is_told_with_what_is() -> None:
         (("cancel", "nobody"), unknown),
         (("cancel", worker), f"{is_worker} ends the worker"),
         (("kill", worker, "--worker", "llm"), f"{worker} is no llm worker"),
+        (
+            ("cancel", session_id, "--worker", "llm"),
+            f"a worker cannot be cancelled: `haltline kill {session_id} --worker llm` ends it",
+        ),
     ):
         ended = run(*command)
         assert (ended.exit_code, ended.stdout, ended.stderr) == (2, b"", f"haltline: {said}\n")
@@ -189,11 +193,23 @@ def test_what_is_not_there_is_told_with_what_is() -> None:
     running.end()
 
 
+def test_several_are_stopped_by_one_command_and_a_wrong_name_among_them_hinders_nothing() -> None:
+    runs = [streaming(), streaming()]
+    ids = [session_of(running) for running in runs]
+    cancelled = run("cancel", ids[0], "nobody", ids[1], "--json")
+    assert (cancelled.exit_code, receipts(cancelled)) == (2, [stopped(one) for one in ids])
+    assert cancelled.stderr.startswith("haltline cancel: no session or worker 'nobody'; ")
+    assert [running.end().exit_code for running in runs] == [130, 130]
+
+
 def test_a_worker_is_killed_by_the_name_that_ps_shows_and_its_session_goes_on() -> None:
-    """L2, F8: the call's outcome is unknown, the model is told and concludes."""
-    running = planted()
-    (tool,) = [row for row in ps() if row.role == "tool"]
-    killed = run("kill", tool.id.rpartition("-")[0], "--json")
+    """L2, F8: the call's outcome is unknown, the model is told and concludes. Another session's worker stays."""
+    running, other = planted(), streaming()
+    name = f"{session_of(running)}/tool"
+    assert name in run("ps").stdout.decode()
+    killed = run("kill", name, "--json")
+    other.process.send_signal(signal.SIGINT)
+    assert other.end().counters.worker_restart == 0
     (row,) = receipts(killed)
     assert row == Stopped(
         session_id=session_of(running),
