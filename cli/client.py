@@ -1,11 +1,12 @@
 """A terminal's side of one session: opens it, puts prompts, shows events, stops runs, closes it.
 
-Theory of operation. One thread; loop.py has its one wait. In order: `start`, `open`, `run` and `read_line` as often as
-wanted, `close`.
+Theory of operation. One thread; loop.py has its one wait. In order: `start`; then `run_once`, or `open`, `run` and
+`read_line` as often as wanted; `close`.
 
 1. A signal, or a key that cancels (keys.py), during a run is a request to the supervisor: stop, then stop at once; the
    third leaves (F10). The client says so on stderr itself, without waiting for an answer. Outside a run a signal ends
-   the wait (Interrupted), and such a key drops what was typed.
+   the wait (Interrupted), and such a key drops what was typed. So it is before the session of a run is known: a
+   supervisor whose client leaves stops what it has begun.
 2. The supervisor writes `result`. Only where it cannot (dead, or mute), or was never asked to run, does the client
    write it, so that the last line of stdout is always a result. What is said of workers behind it waits for the next
    run, and is not said if there is none.
@@ -16,7 +17,8 @@ wanted, `close`.
 5. At the end everything is written, however slow the reader. The first signal then changes only that a reader who
    takes nothing for STUCK_S is given up; the second leaves. Whoever leaves before all is written says so, and its
    exit code is not 0.
-6. From the first run, or the first line that a person is asked for, to the close a terminal behind stdin gives keys.
+6. A supervisor that somebody ended on purpose and that could not say so has left word why (protocol/ending.py).
+7. From the first run, or the first line that a person is asked for, to the close a terminal behind stdin gives keys.
    What is typed while nothing asks for it is not shown: whole lines are prompts to come, shown once their turn comes.
 """
 
@@ -25,7 +27,8 @@ import select
 import signal
 import time
 from collections import deque
-from typing import Final, NoReturn
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import msgspec
 
@@ -61,6 +64,9 @@ from haltline.protocol.events import Approval, Result, ToolResult, ToolUse, Work
 from haltline.protocol.kinds import CancelBy, Reason
 from haltline.protocol.lines import Line
 from haltline.protocol.timestamps import rfc3339
+
+if TYPE_CHECKING:
+    from haltline.protocol.ending import EndedBy
 
 STOPPED_WITHIN_S: Final = times.stop_answered_s()
 """From the first press to `result`; a supervisor that has said nothing by then is mute (rule 2)."""
@@ -130,11 +136,13 @@ class Client:
         Interrupted."""
         self._loop.attach(*start(self._owned, self._hear_signal))
 
-    def open(self, decided: Decided, *, journal: str) -> None:
+    def open(self, decided: Decided, *, journal: str, prompt: str | None = None) -> None:
         """Raises ConfigurationProblem where the supervisor refuses, SupervisorLost, Interrupted."""
         self._interactive = decided.settings.interactive
         self._loop.send(
-            OpenSession(settings=decided.settings, journal=journal, embedded_gateway=decided.embedded_gateway)
+            OpenSession(
+                settings=decided.settings, journal=journal, prompt=prompt, embedded_gateway=decided.embedded_gateway
+            )
         )
         deadline = time.monotonic() + OPENED_WITHIN_S
         while self._seen.session_id is None:
@@ -146,6 +154,8 @@ class Client:
                     )
                 case SessionOpened(session_id=session_id):
                     self._seen.session_id = session_id
+                case Refused(words=words) if self._owned.ended_by is not None:
+                    raise SupervisorLost(words)
                 case Refused(words=words):
                     raise ConfigurationProblem(words)
                 case Shown(line=line):
@@ -188,24 +198,41 @@ class Client:
         except SupervisorLost:
             self.ended = True
 
+    @property
+    def is_open(self) -> bool:
+        """The session is known."""
+        return self._seen.session_id is not None
+
     def hang_up(self) -> None:
         """Let go of the terminal and of the supervisor, however far we came."""
         self._loop.keyboard.give_back()
         self._loop.hang_up()
 
+    def run_once(self, decided: Decided, prompt: str, *, journal: str) -> Result:
+        """A session and its only run, to its result. Raises Left, and ConfigurationProblem where the supervisor
+        refuses."""
+        return self._one_run(lambda: self.open(decided, journal=journal, prompt=prompt))
+
     def run(self, prompt: str) -> Result:
         """One run, to its result. Raises Left."""
-        assert self._seen.session_id is not None, "open() comes first"
+        session_id = self._seen.session_id
+        assert session_id is not None, "open() comes first"
+        return self._one_run(lambda: self._loop.send(Prompt(session_id=session_id, text=prompt)))
+
+    def _one_run(self, begin: Callable[[], None]) -> Result:
         self._presses = Presses()
         self._has_run = True
         self._run_began = time.monotonic()
         self._silence = Silence(self._run_began)
         self._loop.keyboard.want()
         try:
-            self._loop.send(Prompt(session_id=self._seen.session_id, text=prompt))
+            begin()
             return self._until_result()
+        except Interrupted as interruption:
+            terminated = interruption.exit_code == exits.TERMINATED
+            return self.conclude("cancelled", "stopped while the session was being opened", terminated=terminated)
         except SupervisorLost as lost:
-            return self.conclude_lost(lost, "; the guard stops what it left behind")
+            return self.conclude_lost(lost, "; the guard stops what it left behind" if self.is_open else "")
         finally:
             self._presses = None
             self._mute_at = None
@@ -225,8 +252,7 @@ class Client:
                 case Refused(words=words):
                     raise BrokenInvariant(f"the supervisor refused the prompt: {words}")
                 case SessionClosed():
-                    self.ended = True
-                    return self.conclude("killed", "the session was closed")
+                    return self._conclude_ended(self._owned.ended_by or "killed")
                 case _:
                     continue
 
@@ -259,9 +285,22 @@ class Client:
 
     def conclude_lost(self, lost: SupervisorLost, more: str = "") -> Result:
         """`more` follows the words of what happened."""
+        if (ended_by := self._owned.ended_by) is not None:  # rule 6
+            return self._conclude_ended(ended_by)
         log = self._owned.kept_log()
         last_words = "" if log is None else f"; its last words are in {log}"
         return self.conclude("worker_failed", f"{lost}{more}{last_words}")
+
+    def _conclude_ended(self, ended_by: "EndedBy") -> Result:
+        """Somebody else ended the session, or what it hangs from."""
+        self.ended = True
+        match ended_by:
+            case "killed":
+                return self.conclude("killed", "killed from another terminal")
+            case "cancelled":
+                return self.conclude("cancelled", "stopped from another terminal before the run began")
+            case "terminated":
+                return self.conclude("cancelled", "SIGTERM ended the supervisor", terminated=True)
 
     def _show(self, line: Line) -> None:
         if isinstance(line.event, Result) and line.event.exit_code == exits.BUG:
@@ -365,7 +404,7 @@ class Client:
             match message:
                 case SessionClosed():
                     if self.ended_with is None:
-                        self.conclude("killed", "the session was killed from another terminal")
+                        self._conclude_ended(self._owned.ended_by or "killed")
                     self.ended = True
                 case Shown(line=line) if isinstance(line.event, Result):
                     self._show(line)
@@ -397,14 +436,16 @@ class Client:
     def _hear_signal(self, number: int) -> None:
         if self._closing:
             self._press_at_close(number)
-        elif self._presses is None:
+        elif self._presses is None or not self.is_open:
             raise Interrupted(number)
         else:
             self._press(self._presses, number, by="signal")
 
     def _hear_key(self, key: Key) -> None:
-        """Rules 1 and 6."""
+        """Rules 1 and 7."""
         if key.cancels:
+            if self._presses is not None and not self.is_open:
+                raise Interrupted(signal.SIGINT)
             if self._presses is not None:
                 self._press(self._presses, signal.SIGINT, by="key")
             else:

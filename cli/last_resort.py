@@ -7,7 +7,8 @@
 3. What is below it is ended without grace, zygote and workers included, until nothing is seen any more.
 4. The guard then finds nothing left, puts the terminal in order, removes the folder and goes. If it was stopped it is
    told to go on; if it does not go, it and what is below it are ended in the same way, and the folder is removed here.
-5. Whoever breaks this off leaves a supervisor that does not answer: the same command again ends it.
+5. Its client reads who ended it (protocol/ending.py).
+6. Whoever breaks this off leaves a supervisor that does not answer: the same command again ends it.
 """
 
 import signal
@@ -16,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from haltline.protocol import linux, pidfile, processes, times, trees
+from haltline.protocol import ending, linux, pidfile, processes, times, trees
 from haltline.protocol.processes import Identity
 from haltline.supervisor.chain import remove_folder
 
@@ -43,6 +44,7 @@ def end(folder: str) -> Ended | None:
     sessions = pidfile.sessions(folder)
     killed = survivors = 0
     if lives:
+        ending.note(folder, "killed")  # rule 5
         killed, survivors = _end_tree(chain.supervisor)
     if guarded:
         processes.signal_identity(chain.guard, signal.SIGCONT)

@@ -93,7 +93,7 @@ def _command(argv: Sequence[str], signals_fd: int) -> int:
     from haltline.protocol.errors import ConfigurationProblem
 
     try:
-        chain, guard_pid = _start_chain()
+        chain, guard_pid = _start_chain(one_run=argv[0] == "run")
     except ConfigurationProblem as problem:
         print(f"haltline: {problem}", file=sys.stderr)
         return 78
@@ -127,7 +127,7 @@ def _stop_hearing(signals_fd: int) -> bool:
     return signal.SIGINT in came
 
 
-def _start_chain() -> tuple[Chain, int]:
+def _start_chain(*, one_run: bool = False) -> tuple[Chain, int]:
     """Rule 4. Raises ConfigurationProblem where there is no private folder for the sockets, or no process left."""
     from haltline.protocol import linux, secrets, signposts
     from haltline.protocol.endpoints import Endpoints, Places, usual
@@ -143,7 +143,7 @@ def _start_chain() -> tuple[Chain, int]:
         signposts.put_up(folder, usual(os.getuid()))
     secrets.blank_block()  # for this process and all its forks: tools run under the same user id
     linux.set_not_dumpable()
-    chain = chains.Chain(folder, log_kept=f"{places.logs}/{name}.log")
+    chain = chains.Chain(folder, log_kept=f"{places.logs}/{name}.log", one_run=one_run)
 
     def guard() -> None:
         from haltline.supervisor import guard

@@ -8,10 +8,14 @@ supervisor and everything under it.
 import os
 import select
 import signal
+from typing import TYPE_CHECKING
 
-from haltline.protocol import deaths, times, trees
+from haltline.protocol import deaths, ending, times, trees
 from haltline.protocol.endpoints import Endpoints
 from haltline.supervisor.chain import Chain, clear_away
+
+if TYPE_CHECKING:
+    from haltline.protocol.ending import EndedBy
 
 
 class Owned:
@@ -65,6 +69,11 @@ class Owned:
         except FileNotFoundError:  # the guard has put it there already, or removed it with the folder
             said = os.path.exists(self._chain.log_kept)
         return self._chain.log_kept if said else None
+
+    @property
+    def ended_by(self) -> "EndedBy | None":
+        """Who ended the supervisor on purpose, where it could not say so itself."""
+        return ending.read(self._chain.ended_fd)
 
     def leave(self) -> None:
         """Say goodbye: a supervisor without a session leaves. Once is enough."""

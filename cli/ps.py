@@ -46,6 +46,11 @@ def _ps(*, as_json: bool, quiet: bool) -> int:
                 case TurnedAway(words=words) | Refused(words=words):
                     problems.append(words)
                     code = exits.NO_PERMISSION
+                case Ended(sessions=sessions) if sessions:
+                    problems.append(
+                        f"the supervisor in {peer.folder} has ended (session {', '.join(sessions)}); "
+                        "its guard stops what is left"
+                    )
                 case Ended() | Receipt():
                     continue
     rows = by_age(rows)

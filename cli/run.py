@@ -53,13 +53,12 @@ def one_run(client: Client, decided: Decided, prompt: str, *, journal: str) -> i
     """From the hello to the exit code. Raises Left, and ConfigurationProblem where the session cannot be opened."""
     try:
         client.start()
-        client.open(decided, journal=journal)
     except Interrupted as signal:
         return stopped_before(client, signal.exit_code)
     except SupervisorLost as lost:
         result = client.conclude_lost(lost)
     else:
-        result = client.run(prompt)
+        result = client.run_once(decided, prompt, journal=journal)
     client.close()
     return result.exit_code
 

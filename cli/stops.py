@@ -2,13 +2,17 @@
 
 1. A receipt is one line, or one object of the array of `--json`, per session; problems are lines on stderr.
 2. What has ended, or was stopped before, is "already stopped", also a session that only the journal knows: asking
-   twice is no error. Of a supervisor that ends meanwhile, whatever of, that is said once its guard has left nothing.
+   twice is no error. Of what hangs from a supervisor that has ended, or ends meanwhile, whatever of, nothing is said
+   before its guard has left nothing: that it ended with its supervisor.
 3. `kill` does what it says also where the supervisor does not answer: last_resort.py ends it, with all that it serves.
    A single session of several cannot be ended that way; that is said. `cancel` is polite and names who is silent.
-4. A tool may do neither (L4): the doors turn it away, and where no door answers this command does.
+4. A supervisor that was about to open its first session ends instead: `kill` means whatever that would be, `cancel`
+   the one run of a `run`. It has stopped when its guard has left nothing.
+5. A tool may do neither (L4): the doors turn it away, and where no door answers this command does.
 """
 
 import os
+import time
 from collections.abc import Sequence
 from typing import Final, Literal
 
@@ -61,9 +65,11 @@ class Stops:
         if not self._as_json:
             click.echo(in_words(row, _DONE_WORDS[self.verb]))
 
-    def receive(self, receipt: Receipt) -> None:
-        if receipt.session_id is not None:
-            self.add(of(receipt))
+    def unbegun(self, peer: Peer, receipt: Receipt) -> None:
+        """A supervisor without a session: rule 4, or there was nothing to stop."""
+        began = time.monotonic()
+        if receipt.cancel is not None and self._leave_to_guard(peer):
+            self.add(msgspec.structs.replace(of(receipt), total_ms=_ms_since(began)))
 
     def complain(self, words: str, code: int) -> None:
         """The first code counts, but a refusal counts more than silence."""
@@ -95,26 +101,50 @@ class Stops:
             )
         return True
 
-    def silent(self, peer: Peer, silence: Silent) -> None:
-        """A supervisor that does not answer (rule 3)."""
+    def silent(self, peer: Peer, silence: Silent, sessions: tuple[str, ...]) -> None:
+        """A supervisor that does not answer (rule 3), of which these are meant."""
         if self.verb == "kill" and self.end_supervisor(peer.folder):
             return
-        self.complain(no_answer(peer, silence), exits.UNAVAILABLE)
+        self.unanswered(peer, silence, sessions)
 
-    def leave_to_guard(self, peer: Peer) -> bool:
-        """A supervisor that has ended (rule 2). True: nothing of it is left."""
+    def unanswered(self, peer: Peer, silence: Silent, sessions: tuple[str, ...]) -> None:
+        self.complain(no_answer(peer, silence), exits.UNAVAILABLE)
+        self._rows += [Stopped(session_id=session_id, no_answer=True) for session_id in sessions]
+
+    def ended(self, peer: Peer, sessions: tuple[str, ...]) -> bool:
+        """A supervisor that has ended, and these with it (rule 2). False: not all of it has."""
+        began = time.monotonic()
+        finished = self._leave_to_guard(peer)
+        if finished:
+            for session_id in sessions:
+                self.add(
+                    Stopped(
+                        session_id=session_id, already_stopped=True, supervisor_ended=True, total_ms=_ms_since(began)
+                    )
+                )
+        return finished
+
+    def _leave_to_guard(self, peer: Peer) -> bool:
+        """True: nothing of it is left."""
         finished = last_resort.is_finished(peer.folder)
         if not finished:
             words = f"the supervisor in {peer.folder} has ended and its guard has not; `haltline kill --all` ends it"
             self.complain(words, exits.UNAVAILABLE)
         return finished
 
-    def finish(self, places: Places) -> int:
+    def show_rows(self) -> None:
         if self._as_json:
             click.echo(msgspec.json.encode(self._rows).decode())
-        elif not self._rows and not self._problem:
+
+    def finish(self, places: Places) -> int:
+        self.show_rows()
+        if not self._as_json and not self._rows and not self._problem:
             click.echo(f"haltline {self.verb}: nothing runs (looked in {looked_in(places)})", err=True)
         return self._code
+
+
+def _ms_since(began: float) -> float:
+    return round((time.monotonic() - began) * 1000, 3)
 
 
 def no_answer(peer: Peer, silence: Silent) -> str:
@@ -129,26 +159,31 @@ def no_answer(peer: Peer, silence: Silent) -> str:
 
 def stop_all(stops: Stops, places: Places, request: Request, *, within_s: float) -> int:
     """Every session of every supervisor, in parallel."""
-    ended: list[Peer] = []
+    ended: dict[Peer, tuple[str, ...]] = {}
+    unbegun: dict[Peer, Receipt] = {}
     with Supervisors(places, request, within_s=within_s) as supervisors:
         for peer, happening in supervisors.happenings():
             match happening:
+                case Receipt(session_id=None):
+                    unbegun[peer] = happening
+                    peer.waiting = False
                 case Receipt():
-                    stops.receive(happening)
+                    stops.add(of(happening))
                     peer.waiting = not happening.last
                 case Refused(words=words) | TurnedAway(words=words):
                     stops.complain(words, exits.NO_PERMISSION)
                     peer.waiting = False
                 case Silent():
-                    stops.silent(peer, happening)
-                case Ended():
-                    ended.append(peer)
+                    stops.silent(peer, happening, pidfile.sessions(peer.folder))
+                case Ended(sessions=sessions):
+                    ended[peer] = sessions
                 case Listing():
                     continue
-        if stops.verb == "cancel":
-            for peer in ended:
-                stops.leave_to_guard(peer)
-        else:
+        for peer, sessions in ended.items():
+            stops.ended(peer, sessions)
+        for peer, receipt in unbegun.items():
+            stops.unbegun(peer, receipt)
+        if stops.verb == "kill":
             for peer in supervisors.peers:
                 if not last_resort.is_alive(peer.folder) and last_resort.is_guarded(peer.folder):
                     stops.end_supervisor(peer.folder)
@@ -163,6 +198,7 @@ def stop_these(stops: Stops, places: Places, typed: Sequence[str], worker: Role 
             _stop_one(stops, places, one, worker, within_s=within_s)
         except UsageProblem as problem:
             if len(typed) == 1:
+                stops.show_rows()
                 raise
             stops.complain(str(problem), exits.USAGE)
     return stops.finish(places)
@@ -171,21 +207,29 @@ def stop_these(stops: Stops, places: Places, typed: Sequence[str], worker: Role 
 def _stop_one(stops: Stops, places: Places, typed: str, worker: Role | None, *, within_s: float) -> None:
     """The session, or the worker, that is meant by `typed`. Raises UsageProblem where it means nothing, or much."""
     with Supervisors(places, ListRequest(), within_s=ANSWER_S) as supervisors:
-        listed, silent = _listed(stops, supervisors, typed)
+        listed, silent, ended = _listed(stops, supervisors, typed)
         known = {target: peer for peer, rows in listed.items() for target in targets.of_rows(rows)}
         mute = {
             Target(session_id=SessionId(session_id)): (peer, silence)
             for peer, silence in silent.items()
             for session_id in pidfile.sessions(peer.folder)
         }
-        target = _the_one(typed, targets.meant(typed, (*known, *mute)))
+        dead = {
+            Target(session_id=SessionId(session_id)): peer
+            for peer, sessions in ended.items()
+            for session_id in sessions
+        }
+        target = _the_one(typed, targets.meant(typed, (*known, *mute, *dead)))
         if target is None:
             _not_live(stops, places, typed, (*known, *mute), silent)
             return
         target = _chosen(stops.verb, typed, target, worker)
         answering = {one.session_id: peer for one, peer in known.items()}.get(target.session_id)
-        if answering is None:
-            _without_answer(stops, target, *mute[Target(session_id=target.session_id)])
+        session = Target(session_id=target.session_id)
+        if answering is None and session in dead:
+            stops.ended(dead[session], (target.session_id,))
+        elif answering is None:
+            _without_answer(stops, target, *mute[session])
         else:
             supervisors.ask(answering, _request(stops.verb, target), within_s=within_s)
             _await_receipt(stops, supervisors, target)
@@ -193,10 +237,11 @@ def _stop_one(stops: Stops, places: Places, typed: str, worker: Role | None, *, 
 
 def _listed(
     stops: Stops, supervisors: Supervisors, typed: str
-) -> tuple[dict[Peer, tuple[PsRow, ...]], dict[Peer, Silent]]:
+) -> tuple[dict[Peer, tuple[PsRow, ...]], dict[Peer, Silent], dict[Peer, tuple[str, ...]]]:
     """Who has what; as soon as a whole id is seen nobody else is waited for."""
     listed: dict[Peer, tuple[PsRow, ...]] = {}
     silent: dict[Peer, Silent] = {}
+    ended: dict[Peer, tuple[str, ...]] = {}
     for peer, happening in supervisors.happenings():
         match happening:
             case Listing(rows=rows):
@@ -209,9 +254,11 @@ def _listed(
                 peer.waiting = False
             case Silent():
                 silent[peer] = happening
-            case Ended() | Receipt():
+            case Ended(sessions=sessions):
+                ended[peer] = sessions
+            case Receipt():
                 continue
-    return listed, silent
+    return listed, silent, ended
 
 
 def _the_one(typed: str, meant: tuple[Target, ...]) -> Target | None:
@@ -244,13 +291,15 @@ def _await_receipt(stops: Stops, supervisors: Supervisors, target: Target) -> No
     for peer, happening in supervisors.happenings():
         match happening:
             case Receipt():
-                stops.receive(happening)
+                stops.add(of(happening))
                 peer.waiting = False
             case Refused():  # it has ended since it was listed
                 stops.add(Stopped(session_id=target.session_id, worker=target.worker, already_stopped=True))
                 peer.waiting = False
+            case Ended(sessions=sessions) if target.session_id in sessions:
+                stops.ended(peer, (target.session_id,))
             case Ended():
-                if stops.leave_to_guard(peer):
+                if stops.ended(peer, ()):
                     stops.add(Stopped(session_id=target.session_id, worker=target.worker, already_stopped=True))
             case Silent():
                 _without_answer(stops, target, peer, happening)
@@ -262,9 +311,9 @@ def _without_answer(stops: Stops, target: Target, peer: Peer, silence: Silent) -
     """Rule 3."""
     alone = set(pidfile.sessions(peer.folder)) <= {target.session_id}
     if target.worker is None and alone:
-        stops.silent(peer, silence)
+        stops.silent(peer, silence, (target.session_id,))
     else:
-        stops.complain(no_answer(peer, silence), exits.UNAVAILABLE)
+        stops.unanswered(peer, silence, (target.session_id,))
 
 
 def _not_live(stops: Stops, places: Places, typed: str, live: tuple[Target, ...], silent: dict[Peer, Silent]) -> None:

@@ -6,7 +6,10 @@
    that is stopped or overloaded holds up nobody.
 3. One that has just been started holds no door yet; its pid file says that it is there, and it is knocked at again.
    So is one before whose door too many wait.
-4. A supervisor's death is seen through its pidfd. What it sent before counts: its lane is read empty first.
+4. A supervisor's death is seen through its pidfd. What it sent before counts: its lane is read empty first. One that
+   had ended before, whose guard is still there, has ended too: something of it may be left for a moment.
+5. A folder without a pid file that was made a moment ago is of a supervisor that is just being forked: it is knocked at
+   again as well.
 """
 
 import contextlib
@@ -29,7 +32,9 @@ from haltline.protocol.errors import ConfigurationProblem
 ANSWER_S: Final = 2.0
 """From the knock to Welcome: 150 ms are aimed at, an overloaded machine may take ten times that."""
 KNOCK_AGAIN_S: Final = 0.01
-"""Rule 3."""
+"""Rules 3 and 5."""
+FORKED_S: Final = 0.5
+"""Rule 5: from the folder to the pid file, which takes some milliseconds."""
 
 
 class Silent(msgspec.Struct, frozen=True):
@@ -40,6 +45,9 @@ class Silent(msgspec.Struct, frozen=True):
 
 class Ended(msgspec.Struct, frozen=True):
     """It is gone, or going, and has said all that it will say."""
+
+    sessions: tuple[str, ...] = ()
+    """Not closed by it: they end, or have ended, with it."""
 
 
 Happening = Listing | Receipt | Refused | TurnedAway | Silent | Ended
@@ -58,9 +66,33 @@ class Peer:
         self.door: socket.socket | None = None
         self.answer = bytearray()
         self.lane: Lane | None = None
-        chain = pidfile.read(self.folder)
-        self.pidfd = None if chain is None else processes.open_pidfd(chain.supervisor)
+        self.pidfd: int | None = None
+        self._chain: pidfile.Chain | None = None
         self.dying = False
+        self.identify()
+
+    def identify(self) -> None:
+        """Once its pid file is there."""
+        if self._chain is None and (chain := pidfile.read(self.folder)) is not None:
+            self._chain = chain
+            self.pidfd = processes.open_pidfd(chain.supervisor)
+
+    @property
+    def is_alive(self) -> bool:
+        return self._chain is not None and processes.is_alive(self._chain.supervisor)
+
+    @property
+    def is_guarded(self) -> bool:
+        return self._chain is not None and processes.is_alive(self._chain.guard)
+
+    @property
+    def is_being_forked(self) -> bool:
+        """Rule 5."""
+        try:
+            made_s = os.stat(self.folder).st_mtime
+        except OSError:
+            return False
+        return self._chain is None and abs(time.time() - made_s) < FORKED_S
 
     def expect(self, within_s: float) -> None:
         self.waiting = True
@@ -143,7 +175,7 @@ class Supervisors:
             peer.dying = True
             peer.deadline = min(peer.deadline, now + LAST_WORDS_S)  # rule 4
         if now >= peer.deadline:
-            yield Ended() if peer.dying else Silent(peer.within_s)
+            yield Ended(pidfile.sessions(peer.folder)) if peer.dying else Silent(peer.within_s)
 
     def _listen_at_door(self, peer: Peer) -> Iterator[Happening]:
         assert peer.door is not None, "it is ready"
@@ -159,7 +191,7 @@ class Supervisors:
                 peer.leave_door()
                 yield refusal
             case None if over:
-                yield Ended()
+                yield Ended(pidfile.sessions(peer.folder))
             case None:
                 return
 
@@ -174,7 +206,10 @@ class Supervisors:
                     continue
 
     def _knock(self, peer: Peer) -> None:
-        """Rule 3: one without a door is waited for if it lives."""
+        """Rules 3 to 5: one without a door is waited for if it lives."""
+        if peer.dying:
+            return
+        peer.identify()
         door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         door.setblocking(False)
         try:
@@ -183,7 +218,13 @@ class Supervisors:
             door.close()
         except OSError:  # there is none; or a tool, which may write here too, has made what cannot be one
             door.close()
-            peer.waiting = peer.pidfd is not None and not _has_ended(peer.pidfd)
+            if peer.is_alive or peer.is_being_forked:
+                return
+            if peer.is_guarded:
+                peer.dying = True
+                peer.deadline = time.monotonic()
+            else:
+                peer.waiting = False
         else:
             peer.door = door
 
@@ -203,12 +244,6 @@ def _poll(peers: list[Peer]) -> frozenset[object]:
             poller.register(peer.pidfd, zmq.POLLIN)
     left_ms = max(0, round((until - time.monotonic()) * 1000) + 1)
     return frozenset(ready for ready, _ in poller.poll(left_ms))
-
-
-def _has_ended(pidfd: int) -> bool:
-    poller = zmq.Poller()
-    poller.register(pidfd, zmq.POLLIN)
-    return bool(poller.poll(0))
 
 
 def looked_in(places: Places) -> str:

@@ -41,6 +41,9 @@ class OpenSession(ClientMessage, tag="open_session", frozen=True, kw_only=True):
     """Path of the journal; not opened where the settings say ephemeral."""
     items: tuple[Item, ...] = ()
     """History of a resumed session."""
+    prompt: str | None = None
+    """The session's first prompt, where it is known already: the run begins with the session, so nobody finds one that
+    waits for nothing but its only prompt idle, and stops nothing."""
     embedded_gateway: bool = False
     """True: the supervisor runs the scripted gateway beside the session; `settings.base_url` is then its own."""
 
@@ -86,7 +89,8 @@ class KillRequest(ClientMessage, tag="kill_request", frozen=True, kw_only=True):
 
 class Receipt(ClientMessage, tag="receipt", frozen=True, kw_only=True):
     """Supervisor -> client that asked for a stop, once that was seen (F1): one per session concerned, in the order in
-    which they end, `last` on the final one. Where no session is concerned, one that names none."""
+    which they end, `last` on the final one. Where no session is concerned, one that names none: with `cancel`, the
+    supervisor was about to open its first and ends instead."""
 
     session_id: SessionId | None
     worker: Role | None = None

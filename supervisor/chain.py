@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import os
 
-from haltline.protocol import deaths, signposts
+from haltline.protocol import deaths, ending, signposts
 from haltline.protocol.endpoints import usual
 from haltline.protocol.errors import ConfigurationProblem
 from haltline.protocol.terminal import SharedTerminal
@@ -41,11 +41,11 @@ class Chain:
     """What client, guard and supervisor share, made by the client before the first fork."""
 
     __slots__ = (
-        "bye_r", "bye_w", "client_pidfd", "folder", "log", "log_kept", "name", "ready_r", "ready_w", "terminal",
-        "token",
+        "bye_r", "bye_w", "client_pidfd", "ended_fd", "folder", "log", "log_kept", "name", "one_run", "ready_r",
+        "ready_w", "terminal", "token",
     )  # fmt: skip
 
-    def __init__(self, folder: str, *, log_kept: str) -> None:
+    def __init__(self, folder: str, *, log_kept: str, one_run: bool = False) -> None:
         self.folder = folder
         """Runtime folder of the supervisor, mode 0700; the guard removes it."""
         self.name = os.path.basename(folder)
@@ -56,6 +56,10 @@ class Chain:
         """Where the guard puts the log if there is anything in it."""
         self.token = os.urandom(16)
         """Proves the client to the supervisor; both know it by birth."""
+        self.one_run = one_run
+        """The command opens one session, for one run that it begins with: a stop of all that comes before is of it."""
+        self.ended_fd = ending.make(folder)
+        """Held by the client alone."""
         self.client_pidfd = deaths.own()
         self.ready_r, self.ready_w = os.pipe()
         """The supervisor says `ready` or `failed: WORDS` here once, and keeps its end open as long as it lives. The

@@ -20,7 +20,7 @@ import select
 import signal
 import time
 
-from haltline.protocol import deaths, linux, secrets, times
+from haltline.protocol import deaths, ending, linux, secrets, times
 from haltline.protocol.errors import ConfigurationProblem
 from haltline.supervisor.chain import Chain, clear_away, fork, let_go_of_streams, remove_folder
 from haltline.supervisor.leftovers import Leftovers
@@ -55,6 +55,7 @@ def run(chain: Chain, supervisor: Callable[[Chain], None]) -> None:
     chain.terminal.keep()
     os.close(chain.ready_r)
     os.close(chain.bye_w)
+    ending.let_go(chain.ended_fd)
     try:
         pid = fork(lambda: supervisor(chain))
     except ConfigurationProblem as problem:

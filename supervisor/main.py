@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 
-from haltline.protocol import deaths, linux, pidfile, processes, secrets
+from haltline.protocol import deaths, ending, linux, pidfile, processes, secrets
 from haltline.protocol.errors import ConfigurationProblem
 from haltline.protocol.exits import BUG
 from haltline.protocol.platforms import PORTABLE
@@ -118,6 +118,8 @@ async def _serve(
             else partial(isolation.effective, refusal=found.refusal, costs=found.costs),
             sources=Sources(),
             note_session=lambda session_id, live: pidfile.note_session(chain.folder, session_id, live=live),
+            note_end=lambda word: ending.note(chain.folder, word),
+            one_run=chain.one_run,
         )
         door = Door(endpoints.door, grant=supervisor.grant)
     except (OSError, zmq.ZMQError) as error:
@@ -132,6 +134,7 @@ async def _serve(
 
     for fd in (chain.client_pidfd, chain.bye_r):  # the byte itself is for the guard
         loop.add_reader(fd, client_left)
+    loop.add_signal_handler(signal.SIGTERM, supervisor.terminate)
     with contextlib.suppress(BrokenPipeError):  # the client has gone, which its pidfd will tell
         os.write(chain.ready_w, b"ready\n")
     await supervisor.ended()

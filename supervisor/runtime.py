@@ -5,7 +5,9 @@ It is put together by main.py, which hands in what touches the world: sockets, t
 1. One supervisor serves any number of sessions; nothing that happens to one reaches another.
 2. The client that started the supervisor owns its sessions: its loss is a cancel of each of them. When it is gone,
    or its last session is closed, the supervisor ends: workers first, then the zygote, then its sockets.
-3. Time in which this process did not run (suspend, SIGSTOP) is told to every session: it counts against nobody.
+3. Who ends a supervisor before its client has opened a session, or by a signal, leaves word for that client
+   (protocol/ending.py): nothing that was about to begin begins after it.
+4. Time in which this process did not run (suspend, SIGSTOP) is told to every session: it counts against nobody.
 """
 
 import asyncio
@@ -13,7 +15,7 @@ import contextlib
 import os
 import socket
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import zmq
@@ -28,12 +30,14 @@ from haltline.protocol.client_messages import (
     ListRequest,
     OpenSession,
     Prompt,
+    Receipt,
     Refused,
     SessionOpened,
     ToSupervisor,
 )
 from haltline.protocol.endpoints import Endpoints
 from haltline.protocol.errors import ConfigurationProblem, HaltlineError, JournalFailed
+from haltline.protocol.events import CancelReceipt
 from haltline.protocol.exits import TERMINATED
 from haltline.protocol.ids import SessionId, WorkerId
 from haltline.protocol.kinds import Isolation, IsolationWish
@@ -49,6 +53,9 @@ from haltline.supervisor.receipts import Request
 from haltline.supervisor.sources import Sources
 from haltline.supervisor.stimuli import Answered, CancelAsked, Suspended
 from haltline.supervisor.workers import Starter, WorkerHandle, Workers
+
+if TYPE_CHECKING:
+    from haltline.protocol.ending import EndedBy
 
 LOOK_S = 0.5
 """How often the supervisor checks that it has been running."""
@@ -83,7 +90,8 @@ class Supervisor:
 
     `isolation_of(wish)`: what a session gets; raises ConfigurationProblem where that cannot be.
     `client_left` is to be called when that client is gone, `grant` for a token that was given out at the door.
-    `note_session(session_id, live)` is told of each session, for those whom we may not answer one day.
+    `note_session(session_id, live)` is told of each session, for those whom we may not answer one day; `note_end` why
+    this supervisor ends, where its client cannot be told (rule 3). `one_run`: see Chain.
     """
 
     def __init__(
@@ -98,6 +106,8 @@ class Supervisor:
         sources: Sources,
         isolation_of: Callable[[IsolationWish], Isolation] = without_namespaces,
         note_session: Callable[[SessionId, bool], None] = lambda _session_id, _live: None,
+        note_end: Callable[["EndedBy"], None] = lambda _word: None,
+        one_run: bool = False,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
@@ -108,6 +118,8 @@ class Supervisor:
         self._sources = sources
         self._isolation_of = isolation_of
         self._note_session = note_session
+        self._note_end = note_end
+        self._one_run = one_run
         self._hosts: dict[SessionId, SessionHost] = {}
         self._by_worker: dict[WorkerId, tuple[SessionHost, WorkerHandle]] = {}
         self._journals: dict[str, Writable] = {}
@@ -198,8 +210,8 @@ class Supervisor:
         match message:
             case Prompt(text=text):
                 if host.closing:
-                    self._refuse(client, "the session is being closed")
-                elif host.running:
+                    return  # killed meanwhile: SessionClosed follows, and says it
+                if host.running:
                     self._refuse(client, "a run is going on; stop it first")
                 else:
                     host.prompt(text)
@@ -236,6 +248,8 @@ class Supervisor:
         self._note_session(session_id, True)
         self._clients.send(client, SessionOpened(session_id=session_id))
         host.open()
+        if message.prompt is not None:
+            host.prompt(message.prompt)
 
     def _workers(self, session_id: SessionId, isolation: Isolation) -> Workers:
         def started(handle: WorkerHandle) -> None:
@@ -291,6 +305,9 @@ class Supervisor:
         for host in chosen.values():
             if host.owner == client:
                 host.feed(CancelAsked(by=message.by, terminated=message.exit_code == TERMINATED))
+        of_another = message.by == "client"
+        if not chosen and self._one_run and of_another and self._end_unbegun(client, "cancelled"):
+            return
         if others or not chosen:
             request = Request(client, self._clients, others)
             for session_id, host in others.items():
@@ -300,15 +317,32 @@ class Supervisor:
         chosen = self._chosen(client, message.session_id)
         if chosen is None:
             return
+        if not chosen and self._end_unbegun(client, "killed"):
+            return
         request = Request(client, self._clients, chosen, worker=message.worker)
-        if message.session_id is None and not chosen:  # it was about to begin
-            self._ended.set()
         for session_id, host in chosen.items():
             answer = request.answer_for(session_id)
             if message.worker is None:
                 host.kill_for(answer)
             else:
                 host.kill_worker_for(answer, message.worker, message.worker_id)
+
+    def _end_unbegun(self, client: ClientId, word: "EndedBy") -> bool:
+        """Rule 3, of a supervisor without a session: what was about to begin does not. False: it ends already."""
+        if self._client_lost or self._ended.is_set():
+            return False
+        self._note_end(word)
+        self._ended.set()
+        ended = CancelReceipt(
+            stream_ms=None,
+            tools_ms=None,
+            total_ms=0.0,
+            rung="ack" if word == "cancelled" else "worker_kill",
+            killed=0,
+            survivors=0,
+        )
+        self._clients.send(client, Receipt(session_id=None, cancel=ended))
+        return True
 
     def _refuse(self, client: ClientId, words: str) -> None:
         self._clients.send(client, Refused(words=words))
@@ -320,7 +354,7 @@ class Supervisor:
         self._looking = self._loop.call_later(LOOK_S, self._look)
 
     def _notice_gap(self) -> None:
-        """Rule 3. Called by the timer and before any stimulus: after a gap the loop deals with messages first."""
+        """Rule 4. Called by the timer and before any stimulus: after a gap the loop deals with messages first."""
         now = self._loop.time()
         gap_s = now - self._last_look_s - LOOK_S
         self._last_look_s = now
@@ -333,6 +367,16 @@ class Supervisor:
         self._client_lost = True
         for host in list(self._hosts.values()):
             host.close(CancelAsked(by="lost_client"))
+        if not self._hosts:
+            self._ended.set()
+
+    def terminate(self) -> None:
+        """SIGTERM (rule 3): the same as SIGTERM at the client, which hears of it as that run's end, or by the word."""
+        if self._ended.is_set():
+            return
+        self._note_end("terminated")
+        for host in list(self._hosts.values()):
+            host.close(CancelAsked(by="signal", terminated=True))
         if not self._hosts:
             self._ended.set()
 

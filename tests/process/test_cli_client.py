@@ -66,9 +66,9 @@ def running(stage: Stage, client: Client) -> Acting:
 def running_already_bound(stage: Stage, client: Client) -> Acting:
     acting = Acting(lambda: one_run(client, DECIDED, "the prompt", journal="/j"))
     stage.welcome()
-    stage.hear(OpenSession)
+    assert stage.hear(OpenSession).prompt == "the prompt"
     stage.say(SessionOpened(session_id=SESSION))
-    assert stage.hear(Prompt) == Prompt(session_id=SESSION, text="the prompt")
+    stage.until_open(client)
     return acting
 
 
@@ -97,9 +97,10 @@ def test_a_run_from_its_hello_to_its_exit_code(stage: Stage) -> None:
     acting = Acting(lambda: one_run(client, DECIDED, "the prompt", journal="/j"))
     stage.bind()
     assert stage.welcome() == ClientHello(token=stage.owned.token)
-    assert stage.hear(OpenSession) == OpenSession(settings=SETTINGS, journal="/j", embedded_gateway=True)
+    assert stage.hear(OpenSession) == OpenSession(
+        settings=SETTINGS, journal="/j", prompt="the prompt", embedded_gateway=True
+    )
     stage.say(SessionOpened(session_id=SESSION))
-    assert stage.hear(Prompt) == Prompt(session_id=SESSION, text="the prompt")
     stage.show(delta("one "), delta("two"), events.Message(role="assistant", text="one two"), OK)
     closed(stage)
     assert (acting.result(), stage.out, stage.err) == (0, b"one two\n", b"")

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from conftest import Samples
 from support import scripted_gateway, survivors
 from support.asking_gateway import asking
 from support.chain import members, seconds_until_gone
@@ -25,6 +26,7 @@ from support.checkout import ROOT
 from support.command import COMMAND, Ended, Event, Running, run
 from support.played_supervisor import SESSION, played
 from support.second_terminal import (
+    a_name_in,
     crowd_the_door,
     folder_of,
     is_delta,
@@ -34,7 +36,9 @@ from support.second_terminal import (
     rung_of_a_killed_tool_worker,
     session_of,
     streaming,
+    supervisor_folder,
 )
+from support.terminals import wait
 
 from haltline.cli import last_resort
 from haltline.cli.receipts import Stopped
@@ -244,7 +248,7 @@ def test_a_stopped_supervisor_is_ended_by_kill_with_everything_under_it_while_ot
     assert rows[hung_id].killed > len(pids) - 2  # the tool's tree; client and guard went by themselves
     left = [one for one in survivors.descendants(os.getpid()) if one.pid in pids.values()]
     assert [one.pid for one in left] in ([], [pids["client"]])
-    assert hung.end().result["reason"] == "worker_failed"
+    assert hung.end().result["reason"] == "killed"
     assert living.end().exit_code == 137
     for knocking in waiting:
         knocking.close()
@@ -261,20 +265,22 @@ def test_a_session_whose_supervisor_is_stopped_is_named_by_ps_and_cancel_and_end
         f"no answer from the supervisor in {folder} within 2 s (session {session_id}); "
         f"`haltline kill {session_id}` ends it\n"
     )
-    commands = (
-        (("ps", "--json"), 0),
-        (("cancel", session_id, "--json"), 75),
-        (("cancel", "--all", "--json"), 75),
-        (("kill", session_id, "--worker", "llm", "--json"), 75),
+    unknown = [Stopped(session_id=session_id, no_answer=True)]
+    commands: tuple[tuple[tuple[str, ...], int, list[Stopped]], ...] = (
+        (("ps", "--json"), 0, []),
+        (("cancel", session_id, "--json"), 75, unknown),
+        (("cancel", "--all", "--json"), 75, unknown),
+        (("kill", session_id, "--worker", "llm", "--json"), 75, unknown),
     )
-    started = [Running(command) for command, _ in commands]
-    for (command, code), waiting in zip(commands, started, strict=True):
+    started = [Running(command) for command, _, _ in commands]
+    for (command, code, rows), waiting in zip(commands, started, strict=True):
         ended = waiting.end()
-        assert (ended.exit_code, ended.stdout, ended.stderr) == (code, b"[]\n", f"haltline {command[0]}: {said}")
+        assert (ended.exit_code, receipts(ended), ended.stderr) == (code, rows, f"haltline {command[0]}: {said}")
     killed = run("kill", session_id[:6], "--json")
     (row,) = receipts(killed)
     assert (killed.exit_code, row.supervisor_ended, row.session_id, row.survivors) == (0, True, session_id, 0)
-    assert running.end().exit_code == 79
+    owner = running.end()
+    assert (owner.exit_code, owner.result["message"]) == (137, "killed from another terminal")
     nothing_is_left()
 
 
@@ -378,14 +384,116 @@ def test_a_tool_does_not_end_a_supervisor_that_does_not_answer() -> None:
 
 @pytest.mark.ci
 def test_kill_all_ends_a_supervisor_that_has_no_session_yet() -> None:
-    """Else what was being started when everything was killed would begin."""
+    """Else what was being started when everything was killed would begin. A cancel means a run alone."""
     running = Running(["0", "http://127.0.0.1:9"], command=CROWD, typing=True)
     running.until("started")
+    cancelled = run("cancel", "--all", "--json")
+    assert (cancelled.exit_code, cancelled.stdout, cancelled.stderr) == (0, b"[]\n", "")
     ended = run("kill", "--all", "--json")
-    assert (ended.exit_code, ended.stdout, ended.stderr) == (0, b"[]\n", "")
+    assert (ended.exit_code, ended.stderr) == (0, "")
+    assert receipts(ended) == [Stopped(session_id=None, total_ms=0.0, rung="worker_kill")]
     running.type_end()
     running.end()
     nothing_is_left()
+
+
+STOPPED_EARLY: dict[str, tuple[int, str]] = {"cancel": (130, "cancelled"), "kill": (137, "killed")}
+
+
+@pytest.mark.parametrize("verb", ["cancel", "kill"])
+def test_a_run_that_still_reads_its_prompt_is_stopped_before_it_begins(verb: str) -> None:
+    """F7, M1: its supervisor has no session to name yet, and nothing that was about to begin begins."""
+    running = Running(["run", "-m", "demo/slow", "--json", "-"], typing=True)
+    supervisor_folder()
+    ended = run(verb, "--all")
+    said = "what was about to begin: stopped in " if verb == "cancel" else "what was about to begin: killed in "
+    assert (ended.exit_code, ended.stderr, ended.stdout.decode()[: len(said)]) == (0, "", said)
+    running.type("hi")
+    running.type_end()
+    owner = running.end()
+    assert (owner.exit_code, owner.result["reason"]) == STOPPED_EARLY[verb]
+    assert str(owner.result["message"]).startswith(
+        {"cancel": "stopped", "kill": "killed"}[verb] + " from another terminal"
+    )
+    nothing_is_left()
+
+
+@pytest.mark.parametrize("verb", ["cancel", "kill"])
+def test_a_stop_at_any_moment_of_a_start_sticks(verb: str, samples: Samples) -> None:
+    """F7: whatever it meets, the forks, the imports, a session that has just been opened. One receipt, one end."""
+    count = samples(2, 10, 60)
+    for index in range(count):
+        running = Running(["run", "-m", "demo/slow", "--json", "hi"])
+        supervisor_folder()
+        wait(0.2 * index / count)
+        ended = run(verb, "--all", "--json")
+        (row,) = receipts(ended)
+        assert (ended.exit_code, ended.stderr, row.already_stopped, row.survivors) == (0, "", False, 0)
+        owner = running.end()
+        assert (owner.exit_code, owner.result["reason"]) == STOPPED_EARLY[verb], owner
+        nothing_is_left()
+
+
+def test_a_run_whose_session_was_just_opened_is_not_idle() -> None:
+    """F7: its client, stopped at once, may not have put its prompt yet; the stop would have met an idle session."""
+    running = Running(["run", "-m", "demo/slow", "--json", "hi"])
+    folder = supervisor_folder()
+    session_id = a_name_in(folder / "sessions")
+    running.process.send_signal(signal.SIGSTOP)
+    (row,) = receipts(run("cancel", session_id, "--json"))
+    assert (row.session_id, row.already_stopped, row.survivors) == (session_id, False, 0)
+    running.process.send_signal(signal.SIGCONT)
+    ended = running.end()
+    assert (ended.exit_code, requested_by(ended)) == (130, ["client"])
+    nothing_is_left()
+
+
+@pytest.mark.parametrize(
+    ("verb", "everything"),
+    [("cancel", False), *(pytest.param(*more, marks=pytest.mark.ci) for more in (("kill", False), ("kill", True)))],
+)
+def test_of_a_supervisor_that_is_dead_nothing_is_said_before_its_guard_has_ended_the_rest(
+    verb: str, *, everything: bool
+) -> None:
+    """F1, G2: tools outlive their supervisor for a moment; `ps` says so, the others wait."""
+    running = planted()
+    session_id, folder, supervisor = session_of(running), folder_of(running), members(running)["supervisor"]
+    guard = members(running)["guard"]
+    os.kill(guard, signal.SIGSTOP)  # the moment lasts until somebody waits for it
+    os.kill(supervisor, signal.SIGKILL)
+    listed = run("ps", "--json")
+    said = f"haltline ps: the supervisor in {folder} has ended (session {session_id}); its guard stops what is left\n"
+    assert (listed.exit_code, listed.stdout, listed.stderr) == (0, b"[]\n", said)
+    ended = run(verb, "--all" if everything else session_id, "--json")
+    left = [one for one in survivors.descendants(os.getpid()) if one.pid != running.process.pid]
+    assert (ended.exit_code, left) == (0, [])
+    assert receipts(ended) == [
+        Stopped(session_id=session_id, already_stopped=True, supervisor_ended=True, total_ms=0.0)
+    ]
+    assert running.end().exit_code == 79
+    nothing_is_left()
+
+
+@pytest.mark.parametrize("chatting", [False, pytest.param(True, marks=pytest.mark.ci)])
+def test_a_sigterm_to_the_supervisor_is_one_to_its_command(*, chatting: bool) -> None:
+    """F2: it is the process that `ps` names for a session."""
+    running = Running(["chat", "-m", "demo/ok", "--json"], typing=True) if chatting else streaming()
+    if chatting:
+        a_name_in(supervisor_folder() / "sessions")
+    os.kill(next(row.pid for row in ps() if row.role == "session"), signal.SIGTERM)
+    running.until("result")
+    if chatting:
+        running.type_end()
+    ended = running.end()
+    assert (ended.exit_code, ended.result["reason"]) == (143, "cancelled")
+    assert requested_by(ended) == ([] if chatting else ["signal"])
+    nothing_is_left()
+
+
+def test_an_unknown_name_leaves_an_empty_array() -> None:
+    ended = run("kill", "zzzz", "--json")
+    assert (ended.exit_code, ended.stdout) == (2, b"[]\n")
+    assert ended.stderr == "haltline: no session or worker 'zzzz'; nothing runs\n"
 
 
 @pytest.mark.ci
@@ -473,7 +581,7 @@ def test_a_supervisor_that_dies_during_the_stop_is_no_stop_before_nothing_is_lef
     said, _ = asking.communicate()
     left = [one for one in survivors.descendants(os.getpid()) if one.pid != running.process.pid]
     assert (left, asking.returncode) == ([], 0)
-    assert said == ("" if everything else f"{session_of(running)}: already stopped\n")
+    assert said.startswith(f"{session_of(running)}: ended with its supervisor, nothing left after ")
     assert running.end().exit_code == 79
 
 
@@ -540,9 +648,9 @@ def test_who_is_not_seen_to_end_is_said_and_who_has_ended_meanwhile_was_stopped_
 def test_a_supervisor_that_falls_silent_in_the_middle_is_named(home: Path) -> None:
     folder = home / "run" / "one"
     with played(folder, None):
-        for arguments in ((SESSION,), ("--all",)):
-            ended = run("kill", *arguments, "--json")
-            assert (ended.exit_code, ended.stdout) == (75, b"[]\n")
+        for argument, rows in ((SESSION, [Stopped(session_id=SESSION, no_answer=True)]), ("--all", [])):
+            ended = run("kill", argument, "--json")
+            assert (ended.exit_code, receipts(ended)) == (75, rows)
             assert (
                 ended.stderr
                 == f"haltline kill: no answer from the supervisor in {folder} within {times.kill_answered_s():g} s\n"

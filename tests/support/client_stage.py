@@ -110,6 +110,14 @@ class Stage:
     def supervisor_dies(self) -> None:
         self.supervisor.kill()
 
+    def until_open(self, client: Client) -> None:
+        """Wait until the client knows its session: from then on it has a run that can be stopped."""
+        for _ in range(int(WITHIN_S * 1000)):
+            if client.is_open:
+                return
+            self._router.poll(1)
+        raise AssertionError("the client did not learn of its session")
+
     def everything_ends(self) -> None:
         self.supervisor.kill()
         self.guard.kill()
@@ -146,7 +154,8 @@ class Stage:
         chain = self._chain
         for fd in (
             self.signals_r, self._signals_w, self.out_r, self.out_w, self.err_r, self.err_w, self.in_r, self.in_w,
-            chain.ready_r, chain.ready_w, chain.bye_r, chain.bye_w, chain.client_pidfd, self.owned.guard_fd,
+            chain.ready_r, chain.ready_w, chain.bye_r, chain.bye_w, chain.client_pidfd, chain.ended_fd,
+            self.owned.guard_fd,
         ):  # fmt: skip
             os.close(fd)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 from support.command import Ended, Event, Running, run
+from support.terminals import wait_until
 
 from haltline.cli.receipts import Stopped
 from haltline.protocol.client_messages import PsRow
@@ -59,6 +60,18 @@ def receipts(ended: Ended) -> list[Stopped]:
         )
         for row in _rows.decode(ended.stdout)
     ]
+
+
+def a_name_in(folder: Path) -> str:
+    """The first file that is made there."""
+    wait_until(lambda: any(folder.glob("*")))
+    return next(folder.glob("*")).name
+
+
+def supervisor_folder() -> Path:
+    """The runtime folder of the only supervisor, once it is there; nobody may be in it yet."""
+    run_folder = Path(os.environ["HALTLINE_HOME"]) / "run"
+    return run_folder / a_name_in(run_folder)
 
 
 def folder_of(running: Running) -> Path:
