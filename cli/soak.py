@@ -81,7 +81,7 @@ def _soak(
             try:
                 _rounds(owned, workspace, gateway, asked, show)
             except SupervisorLost as lost:
-                trouble = f"in round {len(seen) + 1} {lost}"
+                trouble = f"{_when(len(seen) + 1, of=rounds)} {lost}"
             left = _left(gateway)
     except Interrupted as interruption:
         return interruption.exit_code
@@ -119,6 +119,11 @@ def _rounds(
         for number in range(1, asked.rounds + 1):
             show(soak.round(number, asked.sessions))
         soak.close()
+
+
+def _when(number: int, *, of: int) -> str:
+    """Of something that happened when `number` - 1 rounds were over."""
+    return f"in round {number}" if number <= of else "after the last round"
 
 
 def _leave(owned: Owned) -> None:

@@ -8,7 +8,9 @@
 3. A worker is hurt by its identity, number and start, as its `ready` event named it: never a stranger (G3).
 4. After each round two things are counted by others than those who did the stopping: processes, by a walk over what
    is below this command, and streams, by the gateway's own state. Both have to be none.
-5. A result that the session's plan does not explain counts: what was done to one session must not reach another.
+5. What the supervisor said before its end counts, however late a busy machine brings it: the end of the last session is
+   its own.
+6. A result that the session's plan does not explain counts: what was done to one session must not reach another.
 """
 
 import os
@@ -23,7 +25,7 @@ import msgspec
 
 from haltline.cli import witness
 from haltline.cli.interrupts import Interrupted
-from haltline.cli.lane import Lane, wait
+from haltline.cli.lane import LANE, Lane, wait
 from haltline.cli.loop import SupervisorLost
 from haltline.cli.owned import numbers
 from haltline.cli.soak_plan import Harm, Rates, SessionPlan, plan
@@ -49,6 +51,9 @@ from haltline.protocol.settings import INTERACTIVE, SessionSettings
 ROUND_S: Final = 60.0
 """A round needs about 4 s: a stop at 1.5 s, then 2 s for a worker that does not answer; 14 s where a hung one has to be
 found without a stop (L6). One that takes longer is reported as stuck."""
+LAST_WORDS_S: Final = 1.0
+"""How long what a dead supervisor had sent may take through the kernel and the lane's thread; a hundred workers that
+end at once may hold them up."""
 STREAMS_S: Final = 2.0
 """How long the gateway may take to see that a stream was closed: it needs about a millisecond when it runs."""
 _SIGNALS: Final = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
@@ -85,7 +90,7 @@ class RoundSeen(msgspec.Struct, frozen=True, kw_only=True):
     stuck: int
     """Sessions without a result after ROUND_S."""
     unexplained: tuple[str, ...]
-    """Rule 5: in words."""
+    """Rule 6: in words."""
 
 
 class _State(msgspec.Struct, frozen=True):
@@ -235,8 +240,12 @@ class Soak:
                 if isinstance(message, Shown) and isinstance(message.line.event, Worker):
                     self._note(message.line.session_id, message.line.event)
                 yield message
-            if self._supervisor_fd in ready:
+            if self._supervisor_fd in ready and LANE not in ready and LANE not in self._last_words():
                 raise SupervisorLost
+
+    def _last_words(self) -> frozenset[int]:
+        """Rule 5."""
+        return wait(self._lane, reading=(), timeout_s=LAST_WORDS_S)
 
     def _note(self, session_id: SessionId, event: Worker) -> None:
         self._lives[event.state] += 1

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -13,7 +14,13 @@ import pytest
 from conftest import Samples
 from support import checkout
 from support.breakages import Breakage
+from support.client_stage import SESSION, Acting, staged
 from support.command import COMMAND, Running, run
+
+from haltline.cli.lane import Lane
+from haltline.cli.soak_plan import Rates
+from haltline.cli.soak_run import Soak
+from haltline.protocol.client_messages import ClientHello, CloseSession, SessionClosed
 
 WITHIN_S = 120
 
@@ -29,6 +36,30 @@ def test_sessions_stopped_at_random_whose_workers_are_hurt_leave_nothing(samples
     assert [sum(one["results"].values()) for one in report["rounds"]] == [sessions] * rounds
     assert sum(one["killed"] for one in report["rounds"]) > 0
     assert sum(one["stopped"] for one in report["rounds"]) > 0
+
+
+def test_the_end_of_the_last_session_is_heard_from_a_supervisor_that_has_ended_since(home: Path) -> None:
+    """It ends with its last session, and its death may be seen before its last words: `in round 4 the supervisor
+    ended`, of 3."""
+    with staged(home) as stage:
+        stage.bind()
+        lane = Lane(stage.owned.endpoints, stage.owned.token)
+        stage.hear(ClientHello)
+        death = os.pidfd_open(stage.supervisor.pid)
+        soak = Soak(
+            lane, stage.signals_r, death,
+            gateway_url="", ours=frozenset(), cwd="/", seed=1, rates=Rates(kill=0, stop=0), isolation="auto",
+            version="0",
+        )  # fmt: skip
+        soak._sessions = [SESSION]
+        stage.supervisor_dies()
+        stage.supervisor.wait()
+        closing = Acting(soak.close)
+        stage.hear(CloseSession)
+        stage.say(SessionClosed(session_id=SESSION))
+        closing.result()
+        lane.close()
+        os.close(death)
 
 
 BROKEN = Breakage(
