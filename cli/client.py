@@ -104,6 +104,7 @@ class Client:
             on_signal=self._hear_signal,
             on_key=self._hear_key,
             on_resumed=self._resume,
+            on_foreground=self._ask_again,
         )
         self._editor = LineEditor()
         self._echoing = False
@@ -111,6 +112,8 @@ class Client:
         self._inbox: deque[ToClient] = deque()
         self._seen = Seen()
         self._questions = Questions()
+        self._prompt = ""
+        """Before the line that is read."""
         self._ahead = LineReader()
         """Prompts that were typed while a run went on."""
         self._interactive = False
@@ -323,6 +326,16 @@ class Client:
         self._typed_ahead()
         self._outlet.ask(self._questions.text())
 
+    def _ask_again(self) -> None:
+        """Whatever waits for an answer, with what was typed of it. The cursor may still stand behind it."""
+        if not self._echoing:
+            return
+        begun = shown(self._editor.text)
+        if self._questions:
+            self._outlet.ask(f"\n{self._questions.text()}{begun}")
+        else:
+            self._outlet.put((Piece("err", f"\r{self._prompt}{begun}"),))
+
     def _typed_ahead(self) -> None:
         """What was typed before a question was read does not answer it: whole lines are prompts to come, the begun
         one is dropped."""
@@ -366,6 +379,7 @@ class Client:
             self._loop.keyboard.want()
         else:  # a terminal whose screen we do not write to: it shows itself what is typed
             self._loop.keyboard.give_back()
+        self._prompt = prompt
         self._outlet.put((Piece("err", prompt),))
         line = self._ahead.next()
         if line is not None or self._ahead.ended:

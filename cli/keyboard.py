@@ -5,7 +5,8 @@
 2. Ctrl+Z (SIGTSTP): the terminal is given back first, then this process alone stops itself; what it had started is in
    other sessions and goes on. Who was started with that signal ignored cannot be suspended, and stays so.
 3. After a stop of any kind (SIGCONT) the terminal is taken again, whatever the shell has made of it meanwhile.
-4. A read that gives nothing is no end: Ctrl+C throws away what was typed before it. A terminal that was hung up is.
+4. Whenever it was not ours in between, a shell has written over what stood at the cursor: `came_back` says so, once.
+5. A read that gives nothing is no end: Ctrl+C throws away what was typed before it. A terminal that was hung up is.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Keyboard:
         self.is_terminal = _is_terminal(fd)
         self._wanted = False
         self._taken = False
+        self._back = False
         self._reading = keys.Reading()
         self._next_s: float | None = None
         """When a key that may go on is taken as it is (monotonic)."""
@@ -53,6 +55,7 @@ class Keyboard:
             _catch(signal.SIGTSTP)
             _catch(signal.SIGCONT)
             self.settle()
+            self._back = False
 
     def give_back(self) -> None:
         """From now on the terminal is as it was found."""
@@ -63,9 +66,21 @@ class Keyboard:
             _release(signal.SIGCONT)
 
     def settle(self) -> None:
-        """Rules 1 and 3."""
+        """Rule 1."""
         if self._wanted and not self.ended:
+            had = self._taken
             self._taken = _in_foreground(self._fd) and self._terminal.take()
+            self._back = self._back or (self._taken and not had)
+
+    def resume(self) -> None:
+        """Rule 3."""
+        self._taken = False
+        self.settle()
+
+    def came_back(self) -> bool:
+        """Rule 4."""
+        back, self._back = self._back, False
+        return back
 
     def suspend(self) -> None:
         """Rule 2. Returns when somebody has continued us, or at once where nobody could."""

@@ -10,7 +10,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Literal
 
 from haltline.cli.keyboard import Keyboard
@@ -42,7 +42,8 @@ class SupervisorLost(Exception):
 
 class Loop:
     """`on_signal(number)` hears every signal, `on_key` every key; what they raise comes out of the call that waited.
-    `on_resumed`: this process was stopped and goes on."""
+    `on_resumed`: this process was stopped and goes on. `on_foreground`: the terminal is ours again; what a shell has
+    written meanwhile stands behind what was asked."""
 
     def __init__(
         self,
@@ -53,10 +54,12 @@ class Loop:
         on_signal: Callable[[int], None],
         on_key: Callable[[Key], None],
         on_resumed: Callable[[], None],
+        on_foreground: Callable[[], None],
     ) -> None:
         self.keyboard = Keyboard(owned.terminal, stdin_fd)
         self._on_key = on_key
         self._on_resumed = on_resumed
+        self._on_foreground = on_foreground
         self._owned = owned
         self._outlet = outlet
         self._stdin_fd = stdin_fd
@@ -97,6 +100,8 @@ class Loop:
         if lines and self._stdin_fd in ready:
             self.typed.feed(_read(self._stdin_fd))
         self.hear_keys(ready=self._stdin_fd in ready)
+        if self.keyboard.came_back():
+            self._on_foreground()
         if self._supervisor_fd in ready and lane is not None and LANE not in ready:
             ready = wait(lane, reading=(), timeout_s=LAST_WORDS_S)  # rule 1
             if LANE not in ready:
@@ -109,14 +114,18 @@ class Loop:
             self._on_key(key)
 
     def _hear_signals(self) -> None:
-        for number in numbers(self._owned.signals_fd):
+        while came := numbers(self._owned.signals_fd):  # who was suspended finds the signal that woke it
+            self._hear(came)
+
+    def _hear(self, came: Iterable[int]) -> None:
+        for number in came:
             if number == signal.SIGTSTP:
                 self._outlet.set_status(None)
                 self.write_for(SUSPEND_S)
                 self.keyboard.suspend()
                 self._on_resumed()
             elif number == signal.SIGCONT:
-                self.keyboard.settle()
+                self.keyboard.resume()
                 self._on_resumed()
             else:
                 self._on_signal(number)

@@ -250,15 +250,39 @@ def test_a_suspended_client_can_be_ended_from_its_shell(tmp_path: Path) -> None:
         terminal.until("Exit 143", "READY$ ")
 
 
+def test_fg_shows_the_prompt_again_with_what_was_typed(tmp_path: Path) -> None:
+    """Once, however the shell has brought it back: it was stopped, or it ran in the background meanwhile."""
+    with shell(cwd=tmp_path) as terminal:
+        terminal.press(f"{HALTLINE} chat -m demo/ok\r".encode())
+        terminal.until("> ")
+        terminal.press(b"begun")
+        terminal.until("begun")
+        terminal.press(b"\x1a")
+        terminal.until("Stopped", "READY$ ")
+        for brought_back in (b"fg\r", b"bg; fg\r"):
+            terminal.press(brought_back)
+            terminal.until("chat -m demo/ok\r\n", "> begun")
+            terminal.press(b"\x1a")
+            assert "begun" not in terminal.until("Stopped", "READY$ ")
+        terminal.press(b"fg\r")
+        terminal.until("> begun")
+        terminal.press(b"\r")
+        assert "begun" not in terminal.until("one two three", "> ")
+        terminal.press(b"\x04")
+        terminal.until("READY$ ")
+
+
 @pytest.mark.ci
-def test_a_question_is_answered_after_fg(tmp_path: Path) -> None:
+def test_a_question_is_asked_again_and_answered_after_fg(tmp_path: Path) -> None:
     with shell(cwd=tmp_path) as terminal:
         terminal.press(f"{HALTLINE} run -m demo/loop go\r".encode())
         terminal.until("then Enter > ")
-        terminal.press(b"n\x1a")
+        terminal.press(b"n")
+        terminal.until("n")
+        terminal.press(b"\x1a")
         terminal.until("Stopped", "READY$ ")
         terminal.press(b"fg\r")
-        wait_until(lambda: "-icanon" in terminal.settings())
+        assert terminal.until("then Enter > n").count("Allow shell: ") == 1
         terminal.press(b"\x7fa\r")
         terminal.until("shell: everything allowed for this session", "READY$ ")
 
