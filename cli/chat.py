@@ -49,7 +49,10 @@ def _rounds(client: Client, *, prompt: str) -> int:
     code = exits.COMPLETED
     presses = 0
     if prompt:
-        client.say("one prompt per line; Ctrl+C stops the run, Ctrl+D leaves")
+        client.say(
+            "one prompt per line; Esc or Ctrl+C stops the run (again: without grace, a third time: leaves), "
+            "Ctrl+D leaves"
+        )
     while not client.ended:
         try:
             line = client.read_line(prompt=prompt)
@@ -75,5 +78,5 @@ command = click.Command(
     "chat",
     params=session_params(),
     callback=_chat,
-    help="A conversation: one prompt per line. Ctrl+C stops a run, Ctrl+D leaves.",
+    help="A conversation: one prompt per line. Esc or Ctrl+C stops a run, Ctrl+D leaves.",
 )

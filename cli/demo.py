@@ -27,6 +27,7 @@ from haltline.cli.gateway_process import serving
 from haltline.cli.interrupts import STOPPING, Interrupted, undisturbed
 from haltline.cli.lane import wait
 from haltline.cli.outlet import Outlet
+from haltline.cli.own_command import as_typed
 from haltline.cli.pieces import note
 from haltline.gateway import demo as repository
 from haltline.protocol import exits, linux
@@ -105,13 +106,13 @@ def _shown(place: Place, outlet: Outlet, *, keep: bool) -> tuple[int, bool]:
         _say(outlet, f"the repository and the server's log are kept in {place.folder}")
         return exits.BUG, True
     if not keep:
-        _say(outlet, "the repository is removed; `haltline demo --keep` keeps one, to try approvals in")
+        _say(outlet, f"the repository is removed; `{as_typed()} demo --keep` keeps one, to try approvals in")
         return exits.COMPLETED, False
     place.make_anew()
     _say(
         outlet,
         f"the repository is in {place.repository}, with its test failing again; to be asked before each step:\n"
-        f"  {shlex.join(['haltline', 'run', *_arguments(place.repository)])}",
+        f"  {shlex.join([as_typed(), 'run', *_arguments(place.repository)])}",
     )
     return exits.COMPLETED, True
 
@@ -129,7 +130,7 @@ def _repair(folder: str, outlet: Outlet) -> Part:
     outlet.put(
         (
             note(f"a repository with {before.ran} tests, {'all green' if before.green else 'not all green'}: {folder}"),
-            note(shlex.join(["haltline", "run", "-y", *_arguments(folder)])),
+            note(shlex.join([as_typed(), "run", "-y", *_arguments(folder)])),
         )
     )
     seen = run_and_show(["-y", *_arguments(folder)], setting_up.view("text", os.environ), outlet)

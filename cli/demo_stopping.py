@@ -17,6 +17,7 @@ from haltline.cli.demo_run import ShownRun, shown
 from haltline.cli.demo_stops import PIECES, Acknowledged, StopSeen, of_hung, of_stream, of_tree
 from haltline.cli.gateway_process import GatewayProcess
 from haltline.cli.outlet import Outlet
+from haltline.cli.own_command import as_typed
 from haltline.cli.pieces import note
 from haltline.gateway.nasty_tree import PLANTED
 from haltline.protocol import processes, trees
@@ -53,7 +54,7 @@ class Stops:
 
     def _stop(self, scenario: str, prepare: Callable[[ShownRun], None]) -> StopSeen:
         arguments = ["-y", "-m", scenario, "--base-url", self._gateway.url, "-C", self._folder, "Go on."]
-        self._outlet.put((note(f"{shlex.join(['haltline', 'run', *arguments])}   # then Ctrl+C"),))
+        self._outlet.put((note(f"{shlex.join([as_typed(), 'run', *arguments])}   # then Ctrl+C"),))
         view = setting_up.view("text", os.environ)
         with shown(arguments, view, self._outlet, besides=self._gateway.pid) as run:
             prepare(run)

@@ -1,5 +1,8 @@
-"""How one command of ours starts another: the same interpreter, the same files, whatever folder it runs in."""
+"""How one command of ours starts another: the same interpreter, the same files, whatever folder it runs in. And what a
+person types for it."""
 
+import os
+import shutil
 import sys
 
 import haltline
@@ -17,3 +20,15 @@ def own_command(*arguments: str) -> list[str]:
         "from haltline.cli.launcher import main; main()"
     )
     return [sys.executable, "-I", "-S", "-c", start, *arguments]
+
+
+def as_typed() -> str:
+    """What a person types for `haltline` in this folder: of a checkout that is not on the PATH, its bin/haltline."""
+    program = os.path.join(haltline.__path__[0], "bin", "haltline")
+    if not os.access(program, os.X_OK):
+        return "haltline"
+    found = shutil.which("haltline")
+    if found is not None and os.path.samefile(found, program):
+        return "haltline"
+    here = os.path.relpath(program)
+    return program if here.startswith(os.pardir) else here

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from haltline.protocol import events, exits
+from haltline.protocol import events, exits, kinds
 from haltline.protocol.conversation import UserMessage
 from haltline.protocol.events import AnyEvent
 from haltline.supervisor import failures
@@ -40,6 +40,9 @@ def events_page() -> str:
     for part in (events.Limits, events.LimitTripped, events.Usage, events.Counters, events.CancelReceipt):
         names = ", ".join(f"`{field.name}`" for field in msgspec.structs.fields(part))
         lines.append(f"* **{part.__name__}**: {names}. {_words(part)}")
+    lines += ["", "## Rungs", "", "How far a stop had to go, from mild to hard; a receipt names the hardest.", ""]
+    lines += ["| rung | what it took |", "|---|---|"]
+    lines += [f"| `{rung}` | {meaning} |" for rung, meaning in kinds.RUNG_MEANINGS.items()]
     codes = sorted((value, name) for name, value in vars(exits).items() if name.isupper() and isinstance(value, int))
     lines += ["", "## Exit codes", "", "| code | name |", "|---|---|"]
     lines += [f"| {value} | {name.lower().replace('_', ' ')} |" for value, name in codes]

@@ -74,12 +74,19 @@ Changed = Literal["nothing", "maybe", "yes"]
 """What a call did to the workspace."""
 
 Rung = Literal["ack", "worker_kill", "term", "kill", "sweep", "pidns"]
-"""How far an escalation went. `ack`: the worker stopped and had no tree. `term`, `kill`: its tool groups
-went on that signal. `sweep`: processes outside the groups had to be found. `pidns`: its namespace, which ended with the
-tool worker. `worker_kill`: the worker itself."""
+"""How far an escalation went."""
 
-RUNG_ORDER: tuple[Rung, ...] = ("ack", "term", "kill", "sweep", "pidns", "worker_kill")
-"""From mild to hard; a receipt names the hardest."""
+RUNG_MEANINGS: dict[Rung, str] = {
+    "ack": "the worker stopped by itself, and no tool had anything running",
+    "term": "what the tool had started went on SIGTERM, within its grace",
+    "kill": "some of it had to get SIGKILL",
+    "sweep": "processes had to be found that had left the tool's process group",
+    "pidns": "the tool worker was killed, and its PID namespace took everything in it along",
+    "worker_kill": "a worker was killed, since it did not answer or `kill` was asked for, and what was under it swept",
+}
+"""From mild to hard."""
+RUNG_ORDER: tuple[Rung, ...] = tuple(RUNG_MEANINGS)
+"""A receipt names the hardest."""
 
 CancelBy = Literal["key", "signal", "client", "limit", "lost_client"]
 

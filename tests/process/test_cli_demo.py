@@ -17,6 +17,8 @@ from support.breakages import Breakage
 from support.command import COMMAND, Running, run
 from support.demo_breakages import DEAF_TO_STOPS, HASTY, PATIENT, TREE_FORGOTTEN
 
+from haltline.cli.own_command import as_typed
+
 WITHIN_S = 30
 """A demo needs 8 s, of which it waits 4 s for what does not obey."""
 STOPPED_BY = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 130)]
@@ -74,7 +76,7 @@ def test_the_demo_repairs_and_stops_and_every_line_of_its_receipt_holds_and_a_ke
     program, *arguments = shlex.split(ended.stderr.splitlines()[-1])
     (folder,) = left(temp)
     repository = temp / folder / "repository"
-    assert (program, "-y" in arguments, str(repository) in arguments) == ("haltline", False, True)
+    assert (program, "-y" in arguments, str(repository) in arguments) == (as_typed(), False, True)
     again = run(*arguments, "-y", "--json")
     assert again.result["reason"] == "completed"
     assert "edit_file" in {event["name"] for event in again.of("tool_use")}, "there was something to mend"
@@ -84,7 +86,8 @@ def test_the_demo_repairs_and_stops_and_every_line_of_its_receipt_holds_and_a_ke
 def test_a_demo_whose_receipt_holds_leaves_no_folder(temp: Path) -> None:
     ended = run("demo", within_s=WITHIN_S)
     assert ended.exit_code == 0, ended.stderr
-    assert ended.stderr.endswith("the repository is removed; `haltline demo --keep` keeps one, to try approvals in\n")
+    kept = f"`{as_typed()} demo --keep` keeps one, to try approvals in"
+    assert ended.stderr.endswith(f"the repository is removed; {kept}\n")
     assert left(temp) == []
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pexpect
 import pytest
+from support.checkout import ROOT
 from support.command import COMMAND, Running, run
 
-from haltline.cli.own_command import own_command
+from haltline.cli.own_command import as_typed, own_command
 from haltline.gateway import demo as repository
 
 OK_TEXT = "one two three four five six seven eight nine ten"
@@ -238,7 +239,9 @@ def test_a_wait_counts_down_on_a_terminal() -> None:
 
 def test_chat_says_how_to_leave_and_leaves_the_cursor_on_a_new_line() -> None:
     terminal = spawn("chat", "-m", "demo")
-    terminal.expect_exact("one prompt per line; Ctrl+C stops the run, Ctrl+D leaves\r\n> ")
+    terminal.expect_exact(
+        "Esc or Ctrl+C stops the run (again: without grace, a third time: leaves), Ctrl+D leaves\r\n> "
+    )
     terminal.sendeof()
     terminal.expect(pexpect.EOF)
     assert terminal.before == "\r\n"
@@ -283,3 +286,15 @@ def test_a_command_starts_another_of_ours_in_any_folder(tmp_path: Path) -> None:
     ended = subprocess.run(own_command("--version"), cwd=tmp_path, capture_output=True, timeout=WITHIN_S, check=False)
     assert (ended.returncode, ended.stdout[:9], ended.stderr) == (0, b"haltline ", b"")
     assert own_command()[0] == sys.executable
+
+
+def test_a_command_is_named_as_it_can_be_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the checkout, elsewhere, and with a link to it on the PATH."""
+    program = ROOT / "bin" / "haltline"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    named: list[str] = []
+    for folder in (ROOT, ROOT / "docs"):
+        monkeypatch.chdir(folder)
+        named.append(as_typed())
+    (tmp_path / "haltline").symlink_to(program)
+    assert [*named, as_typed()] == ["bin/haltline", str(program), "haltline"]
