@@ -119,7 +119,7 @@ BREAKAGES = (
     Breakage(
         "tool_timeout",
         "the limit ends the call and not its processes",
-        "swept = await tree.end(LIMIT_GRACE_S)",
+        "swept = await tree.end_call(LIMIT_GRACE_S)",
         'swept = SweepResult(killed=0, survivors=(), rung="ack")',
         "of 2 processes alive: expected 0, came 2",
     ),
@@ -161,8 +161,8 @@ BREAKAGES = (
     Breakage(
         "truncated",
         "a stream without an end signal counts as complete",
-        'if refusal and self._finish == "stop" else self._finish',
-        'if refusal and self._finish == "stop" else self._finish or "stop"',
+        'if refusal and finish == "stop" else finish',
+        'if refusal and finish == "stop" else finish or "stop"',
         "exit: expected 76, came 0",
     ),
     Breakage(
@@ -315,8 +315,8 @@ BREAKAGES = (
     Breakage(
         "once",
         "a stream without an end signal counts as complete",
-        'if refusal and self._finish == "stop" else self._finish',
-        'if refusal and self._finish == "stop" else self._finish or "stop"',
+        'if refusal and finish == "stop" else finish',
+        'if refusal and finish == "stop" else finish or "stop"',
         "exits: expected 0 0 0 76 76",
     ),
 )

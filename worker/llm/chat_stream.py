@@ -14,7 +14,7 @@ from haltline.protocol.kinds import Finish
 from haltline.worker.llm.assembly import Assembly, Piece
 from haltline.worker.llm.chat_usage import ChatUsage
 from haltline.worker.llm.extent import Extent
-from haltline.worker.llm.finish_words import finish_of
+from haltline.worker.llm.finish_words import finish_of, weighed
 from haltline.worker.llm.happenings import (
     AnyHappening,
     ErrorReport,
@@ -133,7 +133,7 @@ class ChatReader:
 
     def summary(self) -> Summary:
         text, refusal = self._reasoning.getvalue(), self._refusal.getvalue()
-        finish: Finish | None = "content_filter" if refusal and self._finish == "stop" else self._finish
+        finish = weighed(self._finish, refusal)
         return Summary(
             finish=finish,
             finish_raw=self._finish_raw,

@@ -28,3 +28,8 @@ def finish_of(word: str) -> Finish:
     """By the word, lower case, up to the first colon (`content_filter: PROHIBITED_CONTENT`). Any other word is an end
     whose reason we do not know: `stop`; what came with it decides (R46)."""
     return FINISH.get(word.lower().partition(":")[0].strip(), "stop")
+
+
+def weighed(finish: Finish | None, refusal: str) -> Finish | None:
+    """What an end means beside a refusal: some servers send one and say `stop`."""
+    return "content_filter" if refusal and finish == "stop" else finish

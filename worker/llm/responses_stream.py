@@ -28,6 +28,7 @@ from haltline.protocol.conversation import Reasoning
 from haltline.protocol.kinds import Finish
 from haltline.worker.llm.drafts import Assembled, drafts
 from haltline.worker.llm.extent import Extent
+from haltline.worker.llm.finish_words import weighed
 from haltline.worker.llm.happenings import (
     AnyHappening,
     ErrorReport,
@@ -225,7 +226,7 @@ class ResponsesReader:
         calls = sorted(self._calls, key=lambda call: call.place)
         places = [call.place for call in calls]
         refusal = self._refusal.getvalue()
-        finish: Finish | None = "content_filter" if refusal and self._finish == "stop" else self._finish
+        finish = weighed(self._finish, refusal)
         return Summary(
             finish=finish,
             finish_raw=self._finish_raw,
