@@ -245,9 +245,7 @@ def test_run_cut_call(drive: Drive) -> None:
             calls=(ToolCall(call_id=C1, name="write_file", arguments_raw='{"path":"a","cont', parsed=False),),
             partial=True,
         ),
-        ToolResult(
-            call_id=C1, name="write_file", text=feedback.incomplete(), ok=False, status="refused_incomplete"
-        ),
+        ToolResult(call_id=C1, name="write_file", text=feedback.incomplete(), ok=False, status="refused_incomplete"),
         feedback.go_on(),
     )
     drive.answer("done")
