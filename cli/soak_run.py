@@ -146,7 +146,7 @@ class Soak:
         self._cwd = cwd
         self._seed = seed
         self._rates = rates
-        self._isolation = isolation
+        self._isolation: IsolationWish = isolation
         self._version = version
         self._sessions: list[SessionId] = []
         self._workers: dict[tuple[SessionId, Role], Identity] = {}

@@ -17,7 +17,7 @@ DEAF_TO_STOPS: Final = Breakage(
 TREE_FORGOTTEN: Final = Breakage(
     "a tree of processes that does not want to die, stopped",
     "the tool worker says that it has ended the tree and has not",
-    "ending = self._tree.end(cancel.grace_s)",
+    "ending = self._tree.end(cancel.grace_s, spare=lambda: self._background.not_before(cancel.generation))",
     'ending = asyncio.sleep(0, SweepResult(killed=0, survivors=(), rung="ack"))',
     "rung",
 )
