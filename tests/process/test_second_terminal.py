@@ -459,6 +459,7 @@ def test_of_a_supervisor_that_is_dead_nothing_is_said_before_its_guard_has_ended
     running = planted()
     session_id, folder, supervisor = session_of(running), folder_of(running), members(running)["supervisor"]
     guard = members(running)["guard"]
+    running.process.send_signal(signal.SIGSTOP)  # or it would wake its guard
     os.kill(guard, signal.SIGSTOP)  # the moment lasts until somebody waits for it
     os.kill(supervisor, signal.SIGKILL)
     listed = run("ps", "--json")
@@ -470,6 +471,7 @@ def test_of_a_supervisor_that_is_dead_nothing_is_said_before_its_guard_has_ended
     assert receipts(ended) == [
         Stopped(session_id=session_id, already_stopped=True, supervisor_ended=True, total_ms=0.0)
     ]
+    running.process.send_signal(signal.SIGCONT)
     assert running.end().exit_code == 79
     nothing_is_left()
 

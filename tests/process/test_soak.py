@@ -25,9 +25,11 @@ from haltline.protocol.client_messages import ClientHello, CloseSession, Session
 WITHIN_S = 120
 
 
+@pytest.mark.timeout(600)
 def test_sessions_stopped_at_random_whose_workers_are_hurt_leave_nothing(samples: Samples) -> None:
     sessions, rounds = samples(6, 20, 50), samples(1, 3, 10)
-    asked = ["--sessions", str(sessions), "--rounds", str(rounds), "--kill-workers", "40", "--stop-workers", "40"]
+    rate = str(samples(40, 25, 25))
+    asked = ["--sessions", str(sessions), "--rounds", str(rounds), "--kill-workers", rate, "--stop-workers", rate]
     ended = run("soak", *asked, "--seed", "3", "--json", within_s=WITHIN_S * rounds)
     assert ended.exit_code == 0, ended.stdout
     report = json.loads(ended.stdout)
