@@ -184,8 +184,11 @@ class Soak:
 
     def _await_workers(self) -> None:
         """All of them, or those that are ready in time: what is missing shows in the round."""
+        wanted = len(ROLES) * len(self._sessions)
+        if len(self._workers) == wanted:  # they came while the sessions before were being closed
+            return
         for _ in self._until(time.monotonic() + ROUND_S):
-            if len(self._workers) == len(ROLES) * len(self._sessions):
+            if len(self._workers) == wanted:
                 return
 
     def _run(self, number: int, plans: Mapping[SessionId, SessionPlan]) -> RoundSeen:
