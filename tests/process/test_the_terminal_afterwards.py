@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pexpect
 import pytest
 from support import survivors
 from support.chain import Member, only_child, seconds_until_gone
@@ -104,7 +103,7 @@ def as_before_after(terminal: OnTerminal, victims: tuple[Member, ...], number: s
 
 def ended_by_itself(terminal: OnTerminal) -> bool:
     """Whether the run is over: else it says something more."""
-    return bool(terminal.child.expect_exact(["haltline: ", pexpect.EOF, "6 "]) < 2)
+    return bool(terminal.child.expect_exact(["haltline: ", "stopped in", "6 "]) < 2)
 
 
 def test_after_a_client_that_was_stopped_has_lost_its_supervisor_and_is_killed(streaming: OnTerminal) -> None:

@@ -14,6 +14,7 @@ nobody else, so cells can be tried side by side. Says what came of it as one lin
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -166,7 +167,8 @@ def try_cell(cell: Cell) -> Outcome:
     running.until(way.reached)
     pids = starters(running) if cell.state == "starting" else members(running)
     for hit in cell.hits:
-        os.kill(pids[hit.member], getattr(signal, f"SIG{hit.signal}"))
+        with contextlib.suppress(ProcessLookupError):  # the first death took the second with it before we came to that
+            os.kill(pids[hit.member], getattr(signal, f"SIG{hit.signal}"))
     since = time.monotonic()
     if not ends_by_itself(cell):
         running.process.send_signal(signal.SIGINT)
